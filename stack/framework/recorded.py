@@ -13,13 +13,14 @@ appended to the next one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from hal.tile.size import Facts
 from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.framework import store, within
@@ -28,22 +29,27 @@ from stack.framework.devices import engine, engines
 from stack.framework.errors import RangeError, TensorError
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
 from stack.framework.mode import autocast_dtype, grad_enabled
+from stack.framework.realize import isolate
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
 from stack.ops.error import GraphError
+from stack.recorder.kin import Row
 from stack.recorder.tape import (
     LONGEST,
     LONGEST_TRACKED,
+    Listed,
     Named,
     Tape,
     Tree,
     number_key,
     number_of,
+    operand,
     read,
     same,
     write,
 )
 from stack.runtime.engine import Engine
+from stack.runtime.general import Sizing
 
 _PLAIN = frozenset(
     {"activation", "attention", "contract", "convolution", "elementwise", "index", "linear"}
@@ -111,6 +117,11 @@ FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
 
+def _is_list(x: Any) -> bool:
+    """Whether an argument is a list of tensors."""
+    return isinstance(x, list | tuple) and bool(x) and isinstance(x[0], Cell)
+
+
 class CellTape:
     """What a thread has on a device's tape. `leaves` are the cells that require a gradient, by the
     numbers of their values; `tracked` says whether gradients flow through the last operation;
@@ -133,6 +144,7 @@ class CellTape:
         self._stopped: dict[int, int] = {}
         self._parts: dict[tuple[int, Any], int] = {}
         self._known: dict[int, Node] = {}
+        self._constants: set[int] = set()
         self._adopted: dict[CellTape, dict[int, int]] = {}
         self.leaves: dict[int, weakref.ref[Cell]] = {}
 
@@ -172,7 +184,14 @@ class CellTape:
             return n
         array = store.arrays.get(node)
         if array is None:
-            return tape.give(node, constant=True) if node.op == "const" else -1
+            if store.root(node).op != "const":
+                return -1
+            if node.op != "input":
+                n = tape.give(node, constant=True)
+                self._constants.add(n)
+                return n
+            isolate([cell])  # what has memory of its own is no constant for long
+            array = store.arrays[node]
         return tape.give(node, constant=False) if array.type == node.type else -1
 
     def _part(self, whole: int, window: Any) -> int:
@@ -225,10 +244,16 @@ class CellTape:
             return -1
         if len(self.tape.inputs) > self._looked:
             self._let_go()
-        operands = args
+        operands, operation = args, cast("Any", expression)
+        if list in map(type, args) or tuple in map(type, args):
+            lengths = tuple([len(x) if _is_list(x) else None for x in args])
+            if lengths != (None,) * len(args):
+                operation = Listed(expression, lengths)
+                operands = tuple([y for x in args for y in (x if _is_list(x) else (x,))])
         if kwargs:
-            operands = *args, *kwargs.values()
-        key: list[Any] = [Named(expression, tuple(kwargs)) if kwargs else expression]
+            operands = *operands, *kwargs.values()
+            operation = Named(operation, tuple(kwargs))
+        key: list[Any] = [operation]
         tracked = False
         for x in operands:
             kind = type(x)
@@ -247,6 +272,8 @@ class CellTape:
                 key.append(x)
             else:
                 return -1
+        if self._constants and self._constants.issuperset([o for o in key if type(o) is int]):
+            return -1  # it takes no memory before somebody asks
         self.tracked = tracked and grad_enabled()
         if self.tracked:
             for i, x in enumerate(operands, 1):
@@ -256,7 +283,7 @@ class CellTape:
             n = self.tape.append(tuple(key))
         except (GraphError, TensorError):  # told by the operation itself, with its name and place
             return -1
-        if n >= 0 and self.tape.at.checks and not self._in_range(self.tape.at.checks):
+        if n >= 0 and self.tape.checks and not self._in_range(self.tape.checks):
             return -1
         return n
 
@@ -396,7 +423,11 @@ class CellTape:
         missing = tuple([n for n in alive if n not in self._known])
         if missing:
             tape = self.tape
-            plan, order = tape.tree.plan(tape.at, missing, lambda: self._compiled(missing))
+            plan, order = tape.plan(
+                missing,
+                lambda: self._compiled(missing),
+                lambda rows, axes: self._general(missing, rows, axes),
+            )
             leaves = tape.inputs
             arrays = plan.run([store.arrays[leaves[i]] for i in order])
             with store.lock:
@@ -444,6 +475,45 @@ class CellTape:
         plan = self.engine.plan(GraphRequest(made, inputs))
         places = {leaf: i for i, leaf in enumerate(self.tape.inputs)}
         return plan, tuple([places[leaf] for leaf in inline.inputs])
+
+    def _general(
+        self, numbers: tuple[int, ...], rows: Sequence[Row], axes: list[bool]
+    ) -> Callable[[Row], tuple[Any, tuple[int, ...]] | None]:
+        """What computes these values for rows like these."""
+        tape, facts, own = self.tape, Facts(), self.engine
+        sizing = Sizing(facts, rows, axes)
+        keys = tape.symbolic(sizing.values)
+        leaves = {n: leaf for leaf, n in tape.leaves.items()}
+        stand_ins: dict[Node, Node] = {}
+        nodes: dict[int, Node] = {}
+        for n in sorted(tape.needed(numbers)):
+            operation, *operands = keys[n]
+            leaf = leaves.get(n)
+            if leaf is None:
+                nodes[n] = operation(*[operand(o, nodes) for o in operands])
+            elif leaf.op == "const" or isinstance(operands[0], Node):
+                nodes[n] = leaf
+            else:
+                nodes[n] = stand_ins[leaf] = store.fresh(operands[0])
+            if (known := self._known.get(n)) is not None:
+                store.leaves[nodes[n]] = stand_ins[known] = store.fresh(nodes[n].type)
+        inline = Inlining(set(stand_ins.values()))
+        outputs = tuple([m for n in numbers if (m := inline(nodes[n])) is not None])
+        assert len(outputs) == len(numbers), "a tape's values are made of arrays"
+        inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
+        request = GraphRequest(outputs, inputs, (), facts)
+        dynamic = own.dynamic(request, "operations with other sizes or numbers")
+        if dynamic is None:
+            raise TensorError("ranks exchange values of these sizes")
+        places = {stand_ins[leaf]: i for i, leaf in enumerate(tape.inputs) if leaf in stand_ins}
+        order = tuple([places[leaf] for leaf in inline.inputs])
+
+        def serve(row: Row) -> tuple[Any, tuple[int, ...]] | None:
+            values = sizing.match(row)
+            plan = None if values is None else own.at(dynamic, values)
+            return None if plan is None else (plan, order)
+
+        return serve
 
 
 def tape_of(device: str) -> CellTape:

@@ -762,8 +762,31 @@ class Tensor(Cell, Operators):
         if isinstance(value, Tensor) and value.link and _is_view(self, value, self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and value.requires_grad)
-        else:
+        elif under_way or not self._set_on_tape(place, value):
             self._change(index.setitem, place, value)
+
+    def _set_on_tape(self, place: Any, value: Any) -> builtins.bool:
+        """Whether the part has these values on a tape now; False where it is not for one."""
+        if self._requires_grad or not isinstance(value, Tensor) or value.dtype is not self.dtype:
+            return False
+        if value._requires_grad and grad_enabled():
+            return False
+        known = moves(index.getitem, self.value_type, (place,), {})
+        shown = _shown(self, known[1][0], False, "") if known and known[0] else None
+        if shown is None or shown.link is None or shown.link.window.repeats:
+            return False
+        source = shown.link.source
+        if source.link is not None or source._requires_grad or source.device != value.device:
+            return False
+        tape = tape_of(self.device)
+        if value.value_type == shown.value_type:
+            n = tape.number(value)
+        else:
+            n = tape.operate(movement.expand, (value, shown.value_type.shape), {})
+        if n < 0 or tape.tape.types[n] != shown.value_type or tape.number(source) < 0:
+            return False
+        tape.overwrite(shown, n)
+        return True
 
     def copy_(self, source: Tensor | Scalar) -> Tensor:
         """Take the values of another tensor, which broadcast, or a number."""
@@ -1205,7 +1228,8 @@ def _on_tape(
     """The operation's result as a value on a tape; None where it is not for one."""
     first = args[0]
     if not isinstance(first, Tensor):
-        first = args[1] if len(args) > 1 else None
+        listed = isinstance(first, list | tuple) and first
+        first = first[0] if listed else args[1] if len(args) > 1 else None
         if not isinstance(first, Tensor):
             return None
     tape = tape_of(first.device)

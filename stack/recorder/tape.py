@@ -13,13 +13,14 @@ numbers after it for each.
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hal.tile.node import Node, Type
 from stack import ops as g
+from stack.recorder.kin import RULES, Kin, Row, Scalar, Seen, apart, axes, values_of
 from stack.recorder.window import Window
 from stack.runtime.plan import Bound, Plan
 
@@ -35,15 +36,8 @@ POINTS = 50_000
 """How many places the tree has before it is begun anew: about 20 MiB."""
 PLANS = 256
 """How many plans are kept for places in the tree."""
-
-
-class Scalar(NamedTuple):
-    """A Python number among operands; zeros and NaN, which Python compares in ways of its own, by
-    their text."""
-
-    kind: type
-    value: float
-    text: str = ""
+HELD = 16
+"""The plans that a place of kin holds, for the rows that came last."""
 
 
 def number_key(value: float) -> Scalar:
@@ -64,6 +58,20 @@ class Named(NamedTuple):
         return self.operation(*operands[:split], **named)
 
 
+class Listed(NamedTuple):
+    """An operation that takes lists: of each operand how many values it is, None for one that is
+    no list."""
+
+    operation: Operation
+    lengths: tuple[int | None, ...]
+
+    def __call__(self, *operands: Any) -> Any:
+        rest = iter(operands)
+        return self.operation(
+            *[next(rest) if n is None else [next(rest) for _ in range(n)] for n in self.lengths]
+        )
+
+
 class Result(NamedTuple):
     """One of several results."""
 
@@ -76,6 +84,9 @@ class Result(NamedTuple):
 Types = tuple[Type | None, ...]
 """Of several results; None for one that is not there."""
 
+Make = Callable[[], tuple[Any, tuple[int, ...]]]
+"""Makes a plan, and tells which inputs it takes."""
+
 Explore = Callable[[Callable[[], Any]], tuple[Any, tuple[Any, ...]]]
 """Runs an operation that is new to its place: what it gives, and what is to be checked whenever it
 comes there again."""
@@ -84,11 +95,13 @@ comes there again."""
 @dataclass(eq=False, slots=True)
 class Point:
     """A place in the tree; `type` is that of the value made on the way there, None where a path
-    cannot be recorded any further. `checks` are those of the operation that led there."""
+    cannot be recorded any further. `checks` are those of the operation that led there. `kinds` are
+    the skeletons of the keys that lead on from here."""
 
     type: Type | Types | None
     checks: tuple[Any, ...] = ()
     next: dict[Key, Point] = field(default_factory=dict)
+    kinds: set[Key] = field(default_factory=set)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -101,6 +114,27 @@ class Known:
     order: tuple[int, ...]
 
 
+General = Callable[[Row], tuple[Any, tuple[int, ...]] | None]
+"""What serves a place of kin for many rows: gives the plan for one, with which inputs it takes;
+None where it is not for that."""
+
+Generalise = Callable[[Sequence[Row], list[bool]], General]
+"""Makes what serves many rows like these, the last of which is the tape's, with which of their
+values are axes. Raises what keeps that from being made."""
+
+
+@dataclass(eq=False, slots=True)
+class KinPlans:
+    """The plans of a place of kin, and the rows for which some were made. The last plans are held:
+    others of the place hold none."""
+
+    rows: deque[Row] = field(default_factory=lambda: deque(maxlen=RULES))
+    generals: list[General] = field(default_factory=list)
+    held: deque[Any] = field(default_factory=lambda: deque(maxlen=HELD))
+    fixed: bool = False
+    """Whether no further general plan can be made."""
+
+
 class Tree:
     """All paths of a device's tapes in a thread, and the plans for what was alive at their ends."""
 
@@ -108,21 +142,46 @@ class Tree:
         self.explore = explore
         self.root = Point(None)
         self.points = 0
-        self._plans: OrderedDict[tuple[Point, tuple[int, ...]], Known] = OrderedDict()
+        self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
+        self.kin = Kin()
+        self._general: OrderedDict[tuple[Kin, tuple[int, ...]], KinPlans] = OrderedDict()
 
     def begin(self) -> Tape:
         """A tape on which nothing is."""
         if self.points > POINTS:
-            self.root, self.points = Point(None), 0
+            self.root, self.points, self.kin = Point(None), 0, Kin()
             self._plans.clear()
+            self._general.clear()
         return Tape(self)
 
+    def plans_of(self, kin: Kin, alive: tuple[int, ...]) -> KinPlans:
+        """Those of a place of kin, where these values are alive."""
+        found = self._general.setdefault((kin, alive), KinPlans())
+        self._general.move_to_end((kin, alive))
+        if len(self._general) > PLANS:
+            self._general.popitem(last=False)
+        return found
+
     def plan(
-        self, at: Point, alive: tuple[int, ...], make: Callable[[], tuple[Any, tuple[int, ...]]]
+        self,
+        at: Point,
+        alive: tuple[int, ...],
+        make: Make,
+        kin: Callable[[], tuple[Kin, Row]],
     ) -> tuple[Any, tuple[int, ...]]:
-        """What computes these values at that place, and which inputs it takes, as `make` gave
-        it."""
-        key = at, alive
+        """What computes these values at that place, and which inputs it takes, as `make` gave it.
+        `kin` tells the place among kin, where the plan is new."""
+
+        def making() -> tuple[Any, tuple[int, ...]]:
+            made = make()
+            place, row = kin()
+            self.plans_of(place, alive).rows.append(row)
+            return made
+
+        return self.known((at, alive), making)
+
+    def known(self, key: tuple[Any, ...], make: Make) -> tuple[Any, tuple[int, ...]]:
+        """What `make` made for this key."""
         known = self._plans.get(key)
         plan = None if known is None else known.plan()
         if known is not None and plan is not None:
@@ -148,6 +207,143 @@ class Tape:
         self.types: list[Any] = []
         self.leaves: dict[Node, int] = {}
         self.inputs: list[Node] = []
+        self.kin: Kin | None = None
+        """The place among kin, once the path is one that was not seen, and kin of it were."""
+        self._row: list[Any] = []
+        self._checks: tuple[Any, ...] = ()
+
+    @property
+    def checks(self) -> tuple[Any, ...]:
+        """Those of the last operation."""
+        return self.at.checks if self.kin is None else self._checks
+
+    def plan(
+        self, alive: tuple[int, ...], make: Make, generalise: Generalise
+    ) -> tuple[Any, tuple[int, ...]]:
+        """What computes these values, and which inputs it takes."""
+        tree = self.tree
+        if self.kin is None:
+            return tree.plan(self.at, alive, make, self._among_kin)
+        plans, row = tree.plans_of(self.kin, alive), tuple(self._row)
+        for general in reversed(plans.generals):
+            found = general(row)
+            if found is not None:
+                break
+        else:
+            found = self._generalised(plans, row, generalise)
+            if found is None:
+                found = tree.known((self.kin, alive, row), make)
+            if row not in plans.rows:
+                plans.rows.append(row)
+        plans.held.append(found[0])
+        return found
+
+    def _generalised(
+        self, plans: KinPlans, row: Row, generalise: Generalise
+    ) -> tuple[Any, tuple[int, ...]] | None:
+        if plans.fixed or not plans.rows or row in plans.rows:
+            return None
+        dims = [is_axis for key in self.keys for is_axis in axes(key)]
+        try:
+            general = generalise([*plans.rows, row], dims)
+        except Exception:  # noqa: BLE001 - an operation may not take what stands for a number
+            plans.fixed = True
+            return None
+        plans.generals.append(general)
+        plans.fixed = len(plans.generals) >= RULES
+        return general(row)
+
+    def symbolic(self, row: Iterable[Any]) -> list[Key]:
+        """The keys with the values of this row in the place of theirs."""
+        rest = iter(row)
+        return [values_of(key, rest) for key in self.keys]
+
+    def _among_kin(self) -> tuple[Kin, Row]:
+        """The place of this path among its kin, and its row."""
+        kin, found = self.tree.kin, list[Any]()
+        for key in self.keys:
+            if type(key[0]) is Result:
+                continue
+            skeleton, row = apart(key)
+            kin = self._kin_behind(kin, skeleton)
+            types = self._operand_types(key)
+            if types is not None:
+                kin.note(row, types)
+            found += row
+        return kin, tuple(found)
+
+    def _kin_behind(self, kin: Kin, skeleton: Key) -> Kin:
+        found = kin.next.get(skeleton)
+        if found is None:
+            found = kin.next[skeleton] = Kin()
+            self.tree.points += 1
+        return found
+
+    def _operand_types(self, key: Key) -> tuple[Any, ...] | None:
+        """The types of an operation's operands; None where these and its row do not decide about
+        the result, since values of indices are looked at."""
+        found = []
+        for o in key[1:]:
+            if type(o) is int:
+                t = self.types[o]
+                if type(t) is tuple or (t.dtype.is_int and self._is_looked_at(o)):
+                    return None
+                found.append(t)
+        return tuple(found)
+
+    def _is_looked_at(self, n: int) -> bool:
+        """Whether an index's values come from a constant, or by movements and conversions from what
+        the tape was given."""
+        first = n
+        while True:
+            operation, *operands = self.keys[n]
+            if operation is None:
+                return n != first or isinstance(operands[0], Node)
+            numbers = [o for o in operands if type(o) is int]
+            if len(numbers) != 1:
+                return not numbers
+            n = numbers[0]
+            if type(self.types[n]) is tuple:
+                return True
+            if self.types[n].dtype.is_float:
+                return False
+
+    def _leave_known(self) -> None:
+        """From here on the path is one among kin."""
+        self.kin, row = self._among_kin()
+        self._row = list(row)
+
+    def _is_kin(self, key: Key) -> bool:
+        """Whether a path that was not seen leads on as one that was, but for sizes and numbers."""
+        return bool(self.at.kinds) and apart(key)[0] in self.at.kinds
+
+    def _append_among_kin(self, key: Key, explore: Callable[[], Seen]) -> Seen:
+        """What an operation gives among kin; the tape is at its place then, if it is recorded."""
+        assert self.kin is not None, "the path is one among kin"
+        skeleton, row = apart(key)
+        kin = self._kin_behind(self.kin, skeleton)
+        types = self._operand_types(key)
+        seen = None if types is None else kin.find(row, types)
+        if seen is None:
+            seen = None if types is None else kin.infer(key, row, types, self._infer)
+            if seen is None:
+                seen = explore()
+            if types is not None:
+                kin.remember((row, types), seen)
+        if seen.type is not None:
+            self.kin, self._checks = kin, seen.checks
+            self._row += row
+        return seen
+
+    def _infer(self, key: Key, types: Sequence[Type]) -> Type | None:
+        """The type of an operation's result; None where more than types decides about it."""
+        operation, *operands = key
+        numbers = [n for n in operands if type(n) is int]
+        nodes = {n: stand_in(n, t) for n, t in zip(numbers, types, strict=True)}
+        made, checks = self.tree.explore(lambda: operation(*[operand(o, nodes) for o in operands]))
+        if checks or not isinstance(made, Node):
+            return None
+        return made.type if operation in _MOVES or _is_computed(made) else None
 
     def give(self, leaf: Node, constant: bool) -> int:
         """The number of a value from outside: a leaf that has an array, or a constant, which is a
@@ -168,37 +364,68 @@ class Tape:
     def append(self, key: Key) -> int:
         """The number of an operation's result; -1 where it cannot be recorded. Raises what the
         operation raises for operands that do not fit."""
-        point = self.at.next.get(key)
-        if point is None:
-            return self._explore(key)
-        if point.type is None:
+        if self.kin is None:
+            point = self.at.next.get(key)
+            if point is not None:
+                if point.type is None:
+                    return -1
+                self.at = point
+                self.keys.append(key)
+                self.types.append(point.type)
+                return len(self.types) - 1
+            if not self._is_kin(key):
+                return self._explored(key)
+            self._leave_known()
+        seen = self._append_among_kin(key, lambda: self._explore(key))
+        if seen.type is None:
             return -1
-        self.at = point
         self.keys.append(key)
-        self.types.append(point.type)
+        self.types.append(seen.type)
         return len(self.types) - 1
 
     def append_several(self, key: Key) -> int:
         """The number before those of an operation's several results; `types` has there their types
         together. Raises what the operation raises."""
-        point = self.at.next.get(key)
-        if point is None:
-            operation, *operands = key
-            nodes = self.nodes([n for n in operands if type(n) is int], stand_in)
-            made = operation(*[_operand(o, nodes) for o in operands])
-            point = self._grow(key, tuple([None if m is None else m.type for m in made]))
-        self.at = point
+        point = self.at.next.get(key) if self.kin is None else None
+        if point is not None:
+            types = point.type
+            self.at = point
+        elif self.kin is None and not self._is_kin(key):
+            types = self._explore_several(key).type
+            self.at = self._grow(key, types)
+        else:
+            if self.kin is None:
+                self._leave_known()
+            types = self._append_among_kin(key, lambda: self._explore_several(key)).type
         first = len(self.types)
-        assert type(point.type) is tuple, "the operation gives several"
+        assert type(types) is tuple, "the operation gives several"
         self.keys.append(key)
-        self.keys += [(Result(i), first) for i in range(len(point.type))]
-        self.types.append(point.type)
-        self.types += point.type
+        self.types.append(types)
+        for i, t in enumerate(types):
+            self.keys.append((Result(i), first))
+            self.types.append(t)
         return first
+
+    def _explore_several(self, key: Key) -> Seen:
+        operation, *operands = key
+        nodes = self.nodes([n for n in operands if type(n) is int], stand_in)
+        made = operation(*[operand(o, nodes) for o in operands])
+        return Seen(tuple([None if m is None else m.type for m in made]))
 
     def add(self, key: Key, type: Type) -> int:
         """The number of what is known to be of this type."""
-        self.at = self.at.next.get(key) or self._grow(key, type)
+        point = self.at.next.get(key) if self.kin is None else None
+        if point is not None:
+            self.at = point
+        elif self.kin is None and not self._is_kin(key):
+            self.at = self._grow(key, type)
+        else:
+            if self.kin is None:
+                self._leave_known()
+            assert self.kin is not None, "the path is one among kin"
+            skeleton, row = apart(key)
+            self.kin, self._checks = self._kin_behind(self.kin, skeleton), ()
+            self._row += row
         self.keys.append(key)
         self.types.append(type)
         return len(self.types) - 1
@@ -223,10 +450,22 @@ class Tape:
         return known[wanted]
 
     def _again(self, key: Key, type: Type) -> int:
-        point = self.at.next.get(key)
+        point = self.at.next.get(key) if self.kin is None else None
         return self.add(key, type) if point is None or point.type is not None else -1
 
-    def _explore(self, key: Key) -> int:
+    def _explored(self, key: Key) -> int:
+        """Append an operation that is new to its place."""
+        seen = self._explore(key)
+        if seen.type is None:
+            self._grow(key, None)
+            return -1
+        self.at = self._grow(key, seen.type)
+        self.at.checks = seen.checks
+        self.keys.append(key)
+        self.types.append(seen.type)
+        return len(self.types) - 1
+
+    def _explore(self, key: Key) -> Seen:
         operation, *operands = key
 
         def run() -> Any:
@@ -236,19 +475,17 @@ class Tape:
             nodes = {n: stand_in(n, self.types[n]) for n in numbers}
             found = self.nodes(indices, stand_in) if indices else {}
             nodes |= {n: found[n] for n in indices}
-            return operation(*[_operand(o, nodes) for o in operands])
+            return operation(*[operand(o, nodes) for o in operands])
 
         made, checks = self.tree.explore(run)
         moves = operation in _MOVES
         if not (moves or (isinstance(made, Node) and _is_computed(made))):
-            self._grow(key, None)
-            return -1
-        n = self.add(key, made.type)
-        self.at.checks = checks
-        return n
+            return Seen(None)
+        return Seen(made.type, checks)
 
     def _grow(self, key: Key, type: Type | Types | None) -> Point:
         found = self.at.next[key] = Point(type)
+        self.at.kinds.add(apart(key)[0])
         self.tree.points += 1
         return found
 
@@ -278,7 +515,7 @@ class Tape:
         for n in sorted(self.needed(wanted)):
             if n not in found:
                 operation, *operands = self.keys[n]
-                found[n] = operation(*[_operand(o, found) for o in operands])
+                found[n] = operation(*[operand(o, found) for o in operands])
         return found
 
 
@@ -303,7 +540,8 @@ def number_of(stand_in: Node) -> int | None:
     return slot - _APART if slot >= _APART else None
 
 
-def _operand(o: Any, nodes: dict[int, Node]) -> Any:
+def operand(o: Any, nodes: dict[int, Node]) -> Any:
+    """An operand of a key as one of its operation."""
     kind = type(o)
     if kind is int:
         return nodes[o]

@@ -37,6 +37,9 @@ from stack.runtime.placement import lifetimes
 Number = float | int | bool
 Row = tuple[int, ...]
 
+SMALL = 1 << 20
+"""Up to how many bytes temporaries may be given twice their size to grow into."""
+
 SIZED: dict[str, tuple[str, ...]] = {
     "slice": ("start", "stop"),
     "pad": ("lo", "hi"),
@@ -197,6 +200,40 @@ def _expressed(column: Row, known: dict[Row, Any], given: bool) -> Any:
     return None
 
 
+class Sizing:
+    """A row of integers and other numbers in which what differs between rows is symbols of `facts`:
+    for integers also expressions of such. `dims` tells which are sizes of axes. No number is NaN or
+    a zero, and a column has one Python type."""
+
+    def __init__(self, facts: Facts, rows: Sequence[Sequence[Any]], dims: Sequence[bool]) -> None:
+        last = rows[-1]
+        whole = [i for i, value in enumerate(last) if type(value) is int]
+        ints = [tuple([row[i] for i in whole]) for row in rows]
+        sizes, symbols = _sizes(facts, ints, [dims[i] for i in whole], 0)
+        values: list[Any] = list(last)
+        self._symbols = {name: whole[at] for name, at in symbols.items()}
+        for i, size in zip(whole, sizes, strict=True):
+            values[i] = size
+        for i, column in enumerate(zip(*rows, strict=True)):
+            if type(last[i]) is not int and len(set(map(repr, column))) > 1:
+                name = f"n{i}"
+                values[i], self._symbols[name] = facts.number(name, last[i]), i
+        self.values = tuple(values)
+        """The last row with symbols."""
+        varying = [i for i, v in enumerate(values) if is_symbolic(v)]
+        plain = [i for i, v in enumerate(values) if not is_symbolic(v)]
+        self._plain, self._varying = _picked(plain), _picked(varying)
+        self._wanted = self._plain(values)
+        self._expected = facts.values([values[i] for i in varying])
+
+    def match(self, row: Sequence[Any]) -> dict[str, Any] | None:
+        """The symbols' values in a row; None where others differ, too."""
+        if self._plain(row) != self._wanted:
+            return None
+        values = {name: row[at] for name, at in self._symbols.items()}
+        return values if self._expected(values) == self._varying(row) else None
+
+
 def _rebuilt(
     request: GraphRequest,
     facts: Facts | None,
@@ -296,8 +333,8 @@ class SizedGraph:
 
     def layout(self, sizes: tuple[int, ...], alignment: int) -> tuple[Layout, tuple[int, ...]]:
         """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
-        layout, while all of them fit; else a new one, with up to a quarter more for sizes to grow
-        into."""
+        layout, while all of them fit; else a new one, with up to a quarter more (small ones: up to
+        twice as much) for sizes to grow into."""
         temps = [at_sizes(n, sizes) for n in self.form.temps]
         if self._layout is None or any(map(gt, temps, self._layout[1])):
             room = tuple(map(_with_room, temps))
@@ -334,8 +371,11 @@ def _types_at(types: Sequence[Type], sizes: tuple[int, ...]) -> tuple[Type, ...]
 
 
 def _with_room(nbytes: int) -> int:
-    """The least multiple of a quarter of its highest bit that is as large."""
-    step = max(1, (1 << nbytes.bit_length()) // 8)
+    """The least multiple of a quarter of its highest bit that is as large; up to SMALL the least
+    power of 2: another layout takes longer than a token."""
+    if nbytes <= SMALL:
+        return 1 << max(nbytes - 1, 0).bit_length() if nbytes else 0
+    step = (1 << nbytes.bit_length()) // 8
     return -(-nbytes // step) * step
 
 

@@ -6,11 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import hal
 import stack.framework as ht
 from stack.framework import devices, functional, nn, optim
 from stack.runtime.opening import engine_of
+from tests import draw
+from tests.framework import sized_programs
 
 
 @pytest.fixture(scope="module")
@@ -292,3 +295,39 @@ def test_tokens_without_their_last_one_pick_rows_at_every_length():
         tokens = np.arange(2 * length).reshape(2, length) % 5
         want = table[tokens[:, :-1]].sum(1)
         np.testing.assert_allclose(step(tokens).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_programs_that_come_again_with_other_sizes_and_numbers_agree_with_pytorch():
+    for seed in draw.sample("sized programs", range(10_000), 1):
+        sized_programs.check(seed)
+
+
+def decoded(lib, cache, tokens):
+    """What a small attention writes with a cache of keys, a token at a time."""
+    lib.manual_seed(0)
+    weight = lib.tensor(np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32))
+    x = lib.ones(1, 8)
+    held = lib.zeros(3 if cache == "grown" else tokens + 4, 8)
+    found = []
+    for at in range(3, tokens + 3):
+        key = lib.tanh(x @ weight + 1 / at)
+        if cache == "grown":
+            held = seen = lib.cat([held, key])
+        else:
+            held[at : at + 1] = key
+            seen = held[: at + 1]
+        x = lib.softmax(x @ seen.t(), -1) @ seen
+        found.append(x.numpy().copy())
+        yield np.stack(found)
+
+
+@pytest.mark.parametrize("cache", ["grown", "preallocated"])
+def test_decoding_compiles_nothing_after_three_tokens(engine, cache):
+    families = engine.families
+    ours, theirs = decoded(ht, cache, 40), decoded(torch, cache, 40)
+    for token, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if token == 2:
+            compiled = families.compiled.copy()
+        np.testing.assert_allclose(mine, other, 1e-5, 1e-5)
+    assert families.compiled == compiled, families.notes[-1]

@@ -116,3 +116,16 @@ def test_each_number_is_itself(number, x):
         expected = ht.tensor(DATA).numpy() * np.float32(number)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def test_an_index_out_of_range_is_told_whatever_path_came_before():
+    table = ht.tensor(DATA)
+    for at in (0, 1, 2, 3):
+        place = ht.arange(4)[at : at + 1]
+        if at < 3:
+            np.testing.assert_array_equal(
+                (table[place] * (at + 2)).numpy(), DATA[at : at + 1] * (at + 2)
+            )
+        else:
+            with pytest.raises(ht.RangeError):
+                (table[place] * 5).numpy()

@@ -86,11 +86,14 @@ def test_plans_are_found_by_place_and_by_what_is_alive():
         made.append(Plan())
         return made[-1], (0,)
 
+    def plan(*alive):
+        return tree.plan(at, alive, make, lambda: (tree.kin, ()))
+
     at = tree.begin().at
-    first, order = tree.plan(at, (1,), make)
-    assert tree.plan(at, (1,), make) == (first, order) == (made[0], (0,))
-    assert tree.plan(at, (1, 2), make)[0] is made[1]
+    first, order = plan(1)
+    assert plan(1) == (first, order) == (made[0], (0,))
+    assert plan(1, 2)[0] is made[1]
     assert len(made) == 2
     made.clear()  # its engine has let go of the plan
     del first
-    assert tree.plan(at, (1,), make)[0] is made[0]
+    assert plan(1)[0] is made[0]

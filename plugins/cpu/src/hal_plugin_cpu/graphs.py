@@ -101,6 +101,7 @@ class _Slots:
         self.natives: list[tuple[int, Param]] = []
         self.patches: list[tuple[int, int, int]] = []
         self.count = 0
+        self._known: dict[tuple[int, object, object], int] = {}
         for index, command in enumerate(commands):
             if isinstance(command, LaunchCommand):
                 for position, slot in command.launchable.native.slots:
@@ -109,11 +110,10 @@ class _Slots:
                     self.count = max(self.count, slot + 1)
 
     def _native_slot(self, slot: int, param: Param) -> int:
-        for number, (other, known) in enumerate(self.natives):
-            if other == slot and (known.kind, known.dtype) == (param.kind, param.dtype):
-                return number
-        self.natives.append((slot, param))
-        return len(self.natives) - 1
+        found = self._known.setdefault((slot, param.kind, param.dtype), len(self.natives))
+        if found == len(self.natives):
+            self.natives.append((slot, param))
+        return found
 
 
 def _native_command(command: Command, index: int, keep: list[Any]) -> dict[str, Any]:
