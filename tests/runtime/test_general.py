@@ -80,6 +80,13 @@ def grown(t):
     return GraphRequest((g.concat((cache, new), 1),), (cache, new))
 
 
+def heads(t):
+    """Of attention's gradient: that the rows are batch times time is known by a condition alone."""
+    x, y, z = leaf(0, 3, 2, t, t), leaf(1, 3, 2, t, 4), leaf(2, 3 * t, 8)
+    part = g.reshape(g.permute(g.matmul(x, y, F32), (0, 2, 1, 3)), (3 * t, 8))
+    return GraphRequest((g.concat((part, z), 1),), (x, y, z))
+
+
 def cut(i):
     x = leaf(0, 300, 4)
     return GraphRequest((g.neg(g.slice(x, (i, 1), (i + 16, 3))),), (x,))
@@ -111,7 +118,7 @@ def scattered(n):
 
 
 BUILDERS = (
-    *(bias, layer, weight, wide, softmax, scores, grown, cut, edged, total, prefix, picked),
+    *(bias, layer, weight, wide, softmax, scores, grown, heads, cut, edged, total, prefix, picked),
     scattered,
 )
 
@@ -129,6 +136,20 @@ def check(engine, request, rng):
     arrays = [engine.put(v, n.dtype) for v, n in zip(values, request.inputs, strict=True)]
     for array, want in zip(engine.plan(request).run(arrays), wanted, strict=True):
         np.testing.assert_allclose(engine.get(array), want, rtol=1e-4, atol=1e-4)
+
+
+def test_pieces_have_a_place_that_sizes_tell_by_a_condition_alone():
+    """(b, t, h, d) as rows of h * d, which is a size of its own."""
+
+    def flat(b, h, t):
+        x, y, z = leaf(0, b, h, t, t), leaf(1, b, h, t, 4), leaf(2, b * t, h * 4)
+        part = g.permute(g.matmul(x, y, F32), (0, 2, 1, 3))
+        return GraphRequest((g.concat((g.reshape(part, z.shape), z), 1),), (x, y, z))
+
+    rng = np.random.default_rng(0)
+    with engine_of(hal.open("cpu:0", ())) as engine:
+        for sizes in ((4, 6, 28), (2, 2, 14), (3, 5, 21)):
+            check(engine, flat(*sizes), rng)
 
 
 @pytest.mark.slow

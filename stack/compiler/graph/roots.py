@@ -35,13 +35,14 @@ NESTING_LIMIT = 64
 @dataclass(frozen=True, slots=True)
 class Home:
     """Where a root lives: element f of it is at `base + (f // run) * stride + f % run` of a
-    buffer."""
+    buffer, for f in range(rows * run)."""
 
     kind: BufferKind | Literal["scratch"]
     index: int
     base: int
     run: int
     stride: int
+    rows: int = 1
 
     def lies_like(self, other: Home) -> bool:
         """Whether elements are at the same offsets as in another home, be it in another buffer."""
@@ -52,7 +53,7 @@ class Home:
         flat = index.flat()
         if self.stride == self.run:
             return flat.shift(self.base)
-        outer, inner = regroup(index, (prod(index.shape) // self.run, self.run)).at
+        outer, inner = regroup(index, (self.rows, self.run)).at
         return outer.times(self.stride).plus(inner).shift(self.base)
 
 
@@ -233,9 +234,8 @@ def _place_pieces(n: Node, homes: dict[Node, Home]) -> None:
     stride, start = n.shape[axis] * inner, 0
     for piece in n.srcs:
         run = piece.shape[axis] * inner
-        outer = piece.type.size // run if run else 1
+        outer = prod(piece.shape[:axis]) if run else 1
         # One run only: its stride does not matter, and equal to the run it reads as contiguous.
-        homes[base(piece)] = Home(
-            own.kind, own.index, own.base + start, run, run if outer == 1 else stride
-        )
+        apart = run if outer == 1 else stride
+        homes[base(piece)] = Home(own.kind, own.index, own.base + start, run, apart, outer)
         start += run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.tile.node import Node
@@ -49,6 +50,7 @@ def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[N
     if kinds not in ([False, True], [True]):
         return {}
     length, again = cluster.domain[-1][0], read_again(cluster.nest)
+    count = prod(size for size, _ in cluster.domain[:-1])
     rows: dict[Node, Home] = {}
     for root in cluster.roots:
         nbytes = length * root.dtype.nbytes
@@ -56,5 +58,5 @@ def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[N
             continue
         if equal(root.type.size, elements(cluster.domain)):
             budget -= nbytes
-            rows[root] = Home("scratch", len(rows), 0, length, 0)
+            rows[root] = Home("scratch", len(rows), 0, length, 0, count)
     return rows
