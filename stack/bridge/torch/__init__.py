@@ -27,12 +27,21 @@ def register() -> None:
     and an error at the first use: `import torch` goes on."""
     import torch.distributed as dist
 
-    from stack.bridge.torch.device import register_device
+    from stack.bridge.torch import version
 
-    register_device()
+    fits = version.fits()
+    if fits:
+        from stack.bridge.torch.device import register_device
+
+        register_device()
+    else:
+        version.refuse_later()
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", NAME])
+    made = _create if fits else version.refuse
+    dist.Backend.register_backend(NAME, made, extended_api=True, devices=["cpu", NAME])
+    if not fits:
+        return
     from hal.core.errors import HalError
     from stack.comm.world import World
 
@@ -51,6 +60,17 @@ def _create(place: Any, options: Any) -> Any:
     from stack.bridge.torch.process_group import create
 
     return create(place)
+
+
+def backend(graph: Any, examples: Any, **options: Any) -> Any:
+    """What `torch.compile(backend="hal")` calls: see `stack.bridge.torch.compiled`."""
+    from stack.bridge.torch import version
+
+    if not version.fits():
+        version.refuse()
+    from stack.bridge.torch import compiled
+
+    return compiled.backend(graph, examples, **options)
 
 
 def stats() -> dict[str, Any]:

@@ -26,17 +26,12 @@ from stack.bridge.torch.names import NAME, used
 
 DEVICES = "HAL_DEVICES"
 _JOB = "HAL_WORLD_RANK"
-VERSION = "2.13."
-"""The versions of torch whose private names these are."""
 
 
 def register_device() -> None:
     """Give torch's private device its name. Kernels come at the first call. A second call does
     nothing."""
     if hasattr(torch, NAME):
-        return
-    if not torch.__version__.startswith(VERSION):
-        _refuse_later()
         return
     backend_registration._setup_privateuseone_for_python_backend(NAME, Module(), _Hooks(), _Guard())
     _library.fallback(_first, "PrivateUse1")
@@ -45,22 +40,9 @@ def register_device() -> None:
     torch.Tensor.pin_memory = _pinned_of(torch.Tensor.pin_memory, lambda x: x)
     torch.Tensor.is_pinned = _pinned_of(torch.Tensor.is_pinned, lambda x: False)
     torch.UntypedStorage.pin_memory = _pinned_of(torch.UntypedStorage.pin_memory, lambda x: x)
+    torch.UntypedStorage.__new__ = _storages_of(torch.UntypedStorage.__new__)
     _accelerator()
     _constructors()
-
-
-def _refuse_later() -> None:
-    """A torch of another version has the module, and each use of it tells the versions."""
-
-    class Refusing:
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            raise RuntimeError(
-                f"the device {NAME!r} needs torch {VERSION}*, this is torch {torch.__version__}"
-            )
-
-    setattr(torch, NAME, Refusing())
 
 
 def is_meant() -> bool:
@@ -167,6 +149,21 @@ def _constructors() -> None:
     event = torch.Event
     shown = Events("Event", (event,), {"__doc__": event.__doc__})
     torch.Event = shown
+
+
+def _storages_of(made: Any) -> Any:
+    """Storages that are made by themselves: torch would call an allocator, which is none here."""
+
+    def __new__(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        if not _names_this(device):
+            given = {} if device is None else {"device": device}
+            return made(cls, *args, **given, **kwargs)
+        count = args[0] if args else 0
+        if isinstance(count, int):
+            return torch.empty(count, dtype=torch.uint8, device=device).untyped_storage()
+        return torch.tensor(count, dtype=torch.uint8, device=device).untyped_storage()
+
+    return __new__
 
 
 def _names_this(device: Any = None, **options: Any) -> bool:

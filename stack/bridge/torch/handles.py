@@ -90,17 +90,33 @@ class Handles:
         self._form_of: list[TensorForm | None] = []
         self._forms: dict[tuple[Any, ...], TensorForm] = {}
 
+    def known(self, device: int, shape: tuple[int, ...], dtype: torch.dtype,
+              strides: tuple[int, ...] | None = None) -> TensorForm | None:  # fmt: skip
+        """What `form` gave for these before, if it is not forgotten."""
+        return self._forms.get((device, shape, dtype, strides))
+
     def form(self, device: int, shape: tuple[int, ...], dtype: torch.dtype,
              strides: tuple[int, ...] | None = None) -> TensorForm:  # fmt: skip
         """Dense tensors on the device `device`: `strides` are a permutation of the row-major ones
-        of a permuted shape."""
+        of a permuted shape. Raises RuntimeError for a negative size, OutOfMemoryError for more
+        bytes than a handle can tell apart."""
         key = (device, shape, dtype, strides)
         found = self._forms.get(key)
         if found is None:
+            if any(n < 0 for n in shape):
+                raise RuntimeError(
+                    f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}"
+                )
+            size = prod(shape)
+            if size * dtype.itemsize > MASK + 1:
+                raise torch.OutOfMemoryError(
+                    f"a tensor {list(shape)} of {dtype} takes {size * dtype.itemsize:,} bytes; one "
+                    f"of this device has at most {MASK + 1:,}"
+                )
             if len(self._forms) >= _FORMS:
                 self._forget()
             given = contiguous_strides(shape) if strides is None else strides
-            found = self._forms[key] = TensorForm(device, shape, dtype, given, prod(shape))
+            found = self._forms[key] = TensorForm(device, shape, dtype, given, size)
         return found
 
     def has_free(self, form: TensorForm) -> bool:

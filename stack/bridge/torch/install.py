@@ -446,6 +446,9 @@ def _batch_norm_backward(d: Tensor, x: Tensor, weight: Any, mean: Any, variance:
 
 def _to_copy(x: Tensor, *, non_blocking: bool = False, **kwargs: Any) -> Tensor:
     """Copies wait for nothing that torch could pin memory of the host for."""
+    dtype, device = kwargs.get("dtype"), kwargs.get("device") or x.device
+    if dtype is not None and device.type == NAME:
+        kernels.checked_type("_to_copy", kernels.tape_of(_index_of(device)), dtype)
     key = torch._C.DispatchKey.CompositeExplicitAutograd
     made: Tensor = torch.ops.aten._to_copy.default._op_dk(key, x, **kwargs)
     return made

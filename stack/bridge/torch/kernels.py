@@ -106,12 +106,21 @@ def form_of(
     strides: tuple[int, ...] | None = None,
 ) -> TensorForm:
     """What dense tensors of a device are made by."""
-    if dtype not in DTYPES:
-        known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-        raise NotImplementedError(
-            f"{NAME}:{index} ({names()[index]}) has no {dtype}; it has {known}"
-        )
-    return handles.form(index, shape, dtype, strides)
+    form = handles.known(index, shape, dtype, strides)
+    if form is None:
+        checked_type("a tensor", tape_of(index), dtype)
+        form = handles.form(index, shape, dtype, strides)
+    return form
+
+
+def checked_type(what: str, tape: Tape, dtype: torch.dtype) -> DType:
+    """The element type in the graph IR. Raises NotImplementedError where the device lacks it."""
+    own, usable = DTYPES.get(dtype), tape.engine.device.info.dtypes
+    if own is None or own not in usable:
+        known = ", ".join([str(t).removeprefix("torch.") for t, d in DTYPES.items() if d in usable])
+        here = f"{NAME}:{tape.index} ({names()[tape.index]})"
+        raise NotImplementedError(f"{what}: {here} has no {dtype}; it has {known}")
+    return own
 
 
 def made(tape: Tape, form: TensorForm) -> tuple[Tensor, Storage]:
@@ -149,6 +158,19 @@ def storage_of(x: Tensor) -> Storage:
     return found
 
 
+def _tape_written(what: str, x: Tensor, args: Iterable[Any]) -> Tape:
+    """The tape of what an operator writes. `args` are its operands."""
+    if x.device.type == NAME:
+        return tape_of(x.device.index)
+    other = _tape_among(args)
+    where = NAME if other is None else f"{NAME}:{other.index}"
+    raise _apart(what, where, x.device)
+
+
+def _apart(what: str, here: str, there: torch.device) -> RuntimeError:
+    return RuntimeError(f'{what}: operands are on {here} and {there}; move one by .to("{here}")')
+
+
 def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> tuple[Any, ...]:
     """Arguments as parts of a tape's key."""
     parts: list[Any] = []
@@ -171,9 +193,7 @@ def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> 
         elif kind is list or kind is tuple or kind is torch.Size:
             parts.append(encode(what, tape, a, scalars))
         elif kind is torch.dtype:
-            if a not in DTYPES:
-                raise NotImplementedError(f"{what}: {NAME}:{tape.index} has no {a}")
-            parts.append(DTYPES[a])
+            parts.append(checked_type(what, tape, a))
         else:
             parts.append(_other(what, tape, a, scalars))
     return tuple(parts)
@@ -191,8 +211,7 @@ def _other_tensor(what: str, tape: Tape, x: Tensor, scalars: list[float]) -> Any
         storage_of(x)
     if not x.dim() and x.device.type == "cpu":
         return encode(what, tape, (x.item(),), scalars)[0]
-    here = f"{NAME}:{tape.index}"
-    raise RuntimeError(f'{what}: operands are on {here} and {x.device}; move one by .to("{here}")')
+    raise _apart(what, f"{NAME}:{tape.index}", x.device)
 
 
 def _other(what: str, tape: Tape, a: Any, scalars: list[float]) -> Any:
@@ -281,7 +300,7 @@ def call_into(
 ) -> None:
     """Record an operator that writes these tensors."""
     with lock:
-        tape = tape_of(targets[0].device.index)
+        tape = _tape_written(row.name, targets[0], args)
         scalars: list[float] = []
         try:
             key = _key(row, tape, args, kwargs, scalars)
@@ -295,7 +314,8 @@ def call_in_place(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Tens
     """Record an operator that writes its first argument."""
     x: Tensor = args[0]
     with lock:
-        tape = storage_of(x).tape if x.data_ptr() else tape_of(x.device.index)
+        storage = storages.get(x.data_ptr() >> SHIFT)
+        tape = _tape_written(row.name, x, args) if storage is None else storage.tape
         scalars: list[float] = []
         try:
             key = _key(row, tape, args, kwargs, scalars)

@@ -20,12 +20,13 @@ from hal.tile.node import Node, substitute, toposort
 from stack import ops as g
 from stack.bridge.torch.tape import Row
 from stack.framework import store
+from stack.framework.errors import TensorError
 from stack.framework.expr import activation as act
 from stack.framework.expr import compact, contract, create, index, loss, movement, norm
 from stack.framework.expr import convolution as conv
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.expr.operand import as_float
+from stack.framework.expr.operand import as_float, text
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
 from stack.framework.reverse import gradients
 
@@ -770,3 +771,36 @@ for _public in _published().values():
         if _free and _fits(_public.expression, _schema):
             _module = _public.expression.__module__.rpartition(".")[2]
             row(_key, pointwise=_module in _MODULES)(_public.expression)
+
+
+# Those whose operands have one element type, where the framework's own would cast
+
+
+_ALIKE: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "convolution"), (0, 1)),
+    **dict.fromkeys(("addmm", "addmv", "baddbmm", "addbmm", "addr"), (0, 1, 2)),
+    **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), (0, 1)),
+    **dict.fromkeys(("scatter.src", "scatter_add", "scatter_reduce.two"), (0, 3)),
+    **dict.fromkeys(("index_add", "index_copy"), (0, 3)),
+    **dict.fromkeys(("index_put", "masked_scatter"), (0, 2)),
+}
+"""Which operands they are."""
+
+
+def _alike(lower: F, places: tuple[int, ...]) -> F:
+    """The row, for operands at these places whose element types are equal."""
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        given = [args[i] for i in places if i < len(args) and isinstance(args[i], Node)]
+        if len({x.dtype for x in given}) > 1:
+            shown = ", ".join(text(x) for x in given)
+            raise TensorError(f"expected operands of one element type, got {shown}")
+        return lower(*args, **kwargs)
+
+    return checked
+
+
+for _name, _places in _ALIKE.items():
+    if _name in ROWS:
+        _row = ROWS[_name]
+        ROWS[_name] = Row(_name, _alike(_row.lower, _places), _row.pointwise)
