@@ -23,6 +23,15 @@ WAIT_S = 60.0
 AGAIN = 3
 """How often a job asks to start again whose hosts do not answer, though Slurm misses none."""
 SHELL = "srun -N1 -n1 --overlap -w {host} sh -c"
+_IF_PREEMPTED = """
+# Slurm starts a preempted job again whose grace has ended it. One that ended sooner, since it has
+# saved, asks for that itself.
+about=" $(scontrol show job "$SLURM_JOB_ID" | tr '\\n' ' ')"
+preempted=$(echo "$about" | sed -n 's/.* PreemptTime=\\([0-9][^ ]*\\).*/\\1/p')
+begun=$(echo "$about" | sed -n 's/.* StartTime=\\([0-9][^ ]*\\).*/\\1/p')
+[ "$preempted" ] && expr "$preempted" '>=' "$begun" > /dev/null &&
+    scontrol requeue "$SLURM_JOB_ID" && exit $status
+""".strip()
 _UNLESS_LOST = f"""
 # Slurm starts a job again when it knows that a host is lost. The job knows sooner, and is not over
 # then: it waits for Slurm, and asks for it where Slurm finds nothing.
@@ -54,6 +63,7 @@ def script(job: JobFile, address: str = "") -> str:
         f"--job-name={job.name or job.script}",
         f"--nodes={hosts}",
         "--ntasks-per-node=1",
+        "--exclusive",  # its devices are those of whole hosts
         f"--chdir={job.folder}",
         "--requeue",
         f"--signal=B:TERM@{math.ceil(job.grace_s)}",
@@ -79,7 +89,9 @@ def script(job: JobFile, address: str = "") -> str:
         "asked=; trap 'asked=1; kill -TERM $!' TERM  # Slurm's signal, which the shell passes on",
         "wait $!; status=$?",
         "[ $status -gt 128 ] && { wait $!; status=$?; }",
-        '[ $status -eq 0 ] || [ "$asked" ] && exit $status',
+        "[ $status -eq 0 ] && exit",
+        _IF_PREEMPTED,
+        '[ "$asked" ] && exit $status',
         _UNLESS_LOST,
     ]
     return "\n".join(lines) + "\n"

@@ -63,6 +63,7 @@ MpiDefault=none
 {nodes}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
 PartitionName=main Nodes=n[0-{HOSTS - 1}] Default=YES State=UP MaxTime=INFINITE GraceTime=20
 PartitionName=urgent Nodes=n[0-{HOSTS - 1}] State=UP MaxTime=INFINITE PriorityTier=2
 """)

@@ -45,6 +45,7 @@ def test_the_batch_script_says_what_the_job_needs(tmp_path):
     for line in (
         "#SBATCH '--job-name=a job'",
         "#SBATCH --nodes=3",
+        "#SBATCH --exclusive",
         "#SBATCH --time=2",
         "#SBATCH --signal=B:TERM@20",
         'echo "$host slots=3 devices=cpu:0,cpu:1,cpu:2"',
