@@ -66,8 +66,10 @@ def _placed(
         [{resource: count} for count in counts], strategy="STRICT_SPREAD", name=name
     )
     try:
-        for _ in range(job.restarts + 1):
+        for start in range(job.restarts + 1):
             _await(group, resource, counts, say)
+            if start:
+                _await_answers(ray, group, len(counts))
             status = _run(ray, job, group, name, counts)
             if status == 0:
                 break
@@ -118,6 +120,30 @@ def _await(group: Any, resource: str, counts: list[int], say: Callable[[str], No
         waits = True
         if time.monotonic() > until_s:
             raise InvalidCall("Ray has had no room for the job for 30 days")
+
+
+def _await_answers(ray: Any, group: Any, count: int) -> None:
+    """Wait until each bundle has answered: that a node is gone, Ray knows some time after the job,
+    and until then the group seems to be there."""
+    answer = ray.remote(num_cpus=0, max_retries=-1)(_here)
+    asked = [
+        answer.options(scheduling_strategy=_bundle(ray, group, place)).remote()
+        for place in range(count)
+    ]
+    until_s = time.monotonic() + _LONGEST_S
+    while asked:
+        asked = ray.wait(asked, num_returns=len(asked), timeout=_PIECE_S)[1]
+        if time.monotonic() > until_s:
+            raise InvalidCall("Ray has had no room for the job for 30 days")
+
+
+def _here() -> None:
+    """What a node runs to show that it is there."""
+
+
+def _bundle(ray: Any, group: Any, place: int) -> Any:
+    """Where a bundle of a placement group is."""
+    return ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, place)
 
 
 def _run(ray: Any, job: JobFile, group: Any, name: str, counts: list[int]) -> int:
@@ -208,10 +234,10 @@ class Pipes:
 def carry(plan: Mapping[str, Any], place: int, command: str) -> int:
     """Run a command in a bundle of the plan's placement group, with this process' own pipes for its
     own; gives its exit status. Raises PluginError where Ray or the node is gone."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # where Ray writes of its own
     ray = _connected(plan["address"])
-    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
-        ray.util.get_placement_group(plan["group"]), place
-    )
+    strategy = _bundle(ray, ray.util.get_placement_group(plan["group"]), place)
     actor = (
         ray.remote(num_cpus=0, max_concurrency=4)(Pipes)
         .options(scheduling_strategy=strategy)
@@ -233,7 +259,7 @@ def carry(plan: Mapping[str, Any], place: int, command: str) -> int:
     threading.Thread(target=feed, daemon=True).start()
     errors = threading.Thread(target=forward, args=["stderr", 2], daemon=True)
     errors.start()
-    forward("stdout", 1)
+    forward("stdout", answers)
     errors.join(WAIT_S)
     status = _answer(ray, actor.wait.remote(WAIT_S))
     assert isinstance(status, int), "it says so"
