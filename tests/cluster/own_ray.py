@@ -6,6 +6,11 @@ import subprocess
 import sys
 
 WAIT_S = 300.0
+OWN = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is told to Ray's makers
+    "RAY_memory_monitor_refresh_ms": "0",  # who else fills this machine's memory ends no rank
+    "RAY_raylet_start_wait_time_s": "120",  # nor does who else keeps it busy
+}
 
 
 def run(program, folder, *arguments):
@@ -15,8 +20,7 @@ def run(program, folder, *arguments):
     command = ["unshare", "-n", "sh", "-c", apart, "sh", sys.executable, "-c", program]
     done = subprocess.run(
         [*command, str(folder), *arguments],
-        # nothing is told to Ray's makers, and who else fills this machine's memory ends no rank
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"},
+        env={**os.environ, **OWN},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
