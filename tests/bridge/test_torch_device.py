@@ -256,6 +256,28 @@ def test_what_takes_too_much_memory_leaves_all_as_it_was():
             again()
 
 
+def test_a_smaller_step_works_after_a_first_one_that_took_too_much():
+    """The state that the optimizer made in it is what it was made with."""
+    weights = [torch.nn.Parameter(torch.ones(n, device="hal")) for n in (3, 4)]
+    twins = [torch.nn.Parameter(torch.ones(n)) for n in (3, 4)]
+    mine, theirs = (torch.optim.SGD(ws, lr=0.1, momentum=0.9) for ws in (weights, twins))
+    adam = torch.optim.AdamW(weights, lr=0.0)
+    many = [torch.ones(2**36 // 4, device="hal") for _ in range(64)]
+    loss = sum(w.square().sum() for w in weights) * many[0].sum()
+    loss.backward()
+    adam.step()
+    with pytest.raises(torch.OutOfMemoryError):
+        loss.item()
+    del many, loss
+    for ws, optimizer in ((weights, mine), (twins, theirs), (weights, adam)):
+        optimizer.zero_grad()
+        sum(w.square().sum() for w in ws).backward()
+        optimizer.step()
+    for w, twin in zip(weights, twins, strict=True):
+        same(w.detach(), twin.detach(), 1e-6)
+    assert adam.state[weights[0]]["exp_avg"].isfinite().all().item()
+
+
 def test_a_forked_child_is_refused():
     x = torch.ones(2, device="hal")
     x.sum().item()

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from hal.core.dtypes import DType
+from hal.core.errors import HalError
 from hal.tile.node import Node, Type
 from hal.tile.size import Facts
 from stack import ops as g
@@ -378,12 +379,38 @@ class Tape:
         except Exception as error:
             for _, storage in live:
                 storage.lost = error
+            self._as_made()
             self._forget()
             raise
         self.counts["runs"] += 1
         for (_, storage), made in zip(live, outputs, strict=True):
             storage.array = made
         self._forget()
+
+    def _as_made(self) -> None:
+        """Give storages that were made and then written what they were made with, if that can be
+        computed alone: the state that an optimizer made in a step that took too much memory."""
+        first: dict[int, tuple[int, Storage]] = {}
+        for n, s in self._holders.items():
+            first.setdefault(id(s), (n, s))
+        made = [(n, s) for n, s in first.values() if s.lost is not None and s.value != n]
+        made = [(n, s) for n, s in made if s.slots and s.array is None]
+        if not made:
+            return
+        kept: list[Node] = []
+        nodes: dict[int, Node] = {}
+        for point in self._path():
+            self._lower_step(point, nodes, self._scalars)
+            while len(kept) < len(made) and made[len(kept)][0] in nodes:
+                kept.append(nodes[made[len(kept)][0]])
+        inputs = tuple([g.input(i, a.type) for i, a in enumerate(self._inputs)])
+        try:
+            request = GraphRequest(tuple(kept), inputs)
+            outputs = self.engine.plan(request, keep=False).run(self._inputs)
+        except HalError:
+            return  # they stay lost, for the first cause
+        for (_, storage), held in zip(made, outputs, strict=True):
+            storage.array, storage.lost = held, None
 
     def _forget(self) -> None:
         if self._points > POINTS:
