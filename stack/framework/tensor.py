@@ -706,7 +706,10 @@ class Tensor(Cell, Operators):
     def view(self, *shape: Any) -> Tensor:
         """The same memory under another shape; one -1 stands for what remains. Raises TensorError
         where elements do not lie as it needs."""
-        result: Tensor = self.reshape(*shape)
+        if not shape:
+            raise TypeError("view() needs a shape")
+        sizes = shape if len(shape) > 1 or type(shape[0]) is builtins.int else tuple(shape[0])
+        result: Tensor = _windows(movement.reshape, (self, sizes), {})
         if result.link is None:
             raise TensorError(
                 f"view: a tensor of shape {list(self.shape)} and strides {list(self.stride())} has "
