@@ -93,6 +93,7 @@ class Run:
     strategy: Path | None
     seed: int
     experts: int = 0
+    memory: int | None = None
 
 
 def arguments() -> Run:
@@ -128,6 +129,12 @@ def arguments() -> Run:
     parser.add_argument(
         "--strategy", type=Path, metavar="FILE", help="how the ranks divide the work"
     )
+    parser.add_argument(
+        "--memory",
+        type=int,
+        metavar="MIB",
+        help="what a training step may take on a rank; values are computed again to need no more",
+    )
     parser.add_argument("--experts", type=int, default=0, help="networks of each block's mixture")
     parser.add_argument("--seed", type=int, default=1)
     found = parser.parse_args()
@@ -158,7 +165,8 @@ class Training:
         self.schedule = optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         self.step = 0
         self.curve = Curve()
-        self._train = ht.jit(self._train_step)
+        memory = None if run.memory is None else run.memory << 20
+        self._train = ht.jit(self._train_step, memory=memory)
         self._evaluate = ht.jit(self._evaluate_step)
 
     def _rate(self, step: int) -> float:

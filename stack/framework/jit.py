@@ -52,10 +52,14 @@ PLANS = 256
 
 
 @overload
-def jit(function: Callable[P, R], *, dynamic: bool | None = None) -> Jitted[P, R]: ...
+def jit(
+    function: Callable[P, R], *, dynamic: bool | None = None, memory: int | None = None
+) -> Jitted[P, R]: ...
 @overload
-def jit(*, dynamic: bool | None = None) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
-def jit(function: Any = None, *, dynamic: bool | None = None) -> Any:
+def jit(
+    *, dynamic: bool | None = None, memory: int | None = None
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(function: Any = None, *, dynamic: bool | None = None, memory: int | None = None) -> Any:
     """Capture the function, gradients and optimizer steps included, as one plan for each kind of
     arguments.
 
@@ -77,17 +81,27 @@ def jit(function: Any = None, *, dynamic: bool | None = None) -> Any:
     (`dynamic=None`). `dynamic=True` begins so; `dynamic=False` traces and compiles for each call
     anew: sums are then made in one order for each size, of which those over halves of the rows are
     parts.
+
+    With `memory` a call needs at most so many bytes at one time for what it reads, its temporaries
+    and its results: where that is less than what it takes to keep every value of a forward pass,
+    as few of them as are enough are computed again for the backward pass, with the same bits;
+    `explain` tells. Each kind of arguments is then traced for itself. Under `parallel` these are
+    the bytes of one rank. Raises InvalidCall when called, with the least bytes there are, if that
+    is more.
     """
     if function is None:
-        return lambda function: Jitted(function, dynamic)
-    return Jitted(function, dynamic)
+        return lambda function: Jitted(function, dynamic, memory)
+    return Jitted(function, dynamic, memory)
 
 
 class Jitted(Generic[P, R]):
     """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
-    def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
-        self._function, self._dynamic = function, dynamic
+    def __init__(
+        self, function: Callable[P, R], dynamic: bool | None = None, memory: int | None = None
+    ) -> None:
+        self._function, self._memory = function, memory
+        self._dynamic = dynamic if memory is None else False
         self._captured: dict[Hashable, tuple[Captured, ...]] = {}  # least recently used first
         self._newest: tuple[Captured, ...] = ()
         self._lock = threading.RLock()
@@ -152,6 +166,11 @@ class Jitted(Generic[P, R]):
 
     def _plan(self, device: str, request: GraphRequest) -> Plan | Bound:
         # It lives as long as this function.
+        own: object = engine(device)
+        if self._memory is not None and isinstance(own, Engine):
+            found = own.within(request, self._memory, f"a call of {self._name}")
+            self._notes.append(f"{self._name} {found}")
+            request = found.request
         return engine(device).plan(request, keep=False, general=self._dynamic is not False)
 
     def _general(self, call: Call) -> Captured | None:

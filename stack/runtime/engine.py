@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,12 +26,16 @@ from stack.runtime.canonical import structure
 from stack.runtime.exchange import RankGroup
 from stack.runtime.families import Dynamic, Families, Instance, Numbers
 from stack.runtime.memory import ArrayMemory
-from stack.runtime.plan import Bound, Plan
+from stack.runtime.placement import Placement
+from stack.runtime.plan import Bound, Plan, argument_nbytes
 from stack.runtime.programs import Programs
 from stack.runtime.resources import Resources
 from stack.runtime.sized import plan_of
 from stack.runtime.snapshot import Readings, Snapshot
 from stack.runtime.stream import Stream
+
+if TYPE_CHECKING:
+    from stack.compiler.graph.recompute import Recomputation
 
 Host = np.ndarray[Any, np.dtype[Any]]
 Compile = Callable[[GraphRequest], CompiledGraph]
@@ -158,6 +162,20 @@ class Engine:
                 if len(self._kept) > PLANS:
                     self._kept.popitem(last=False)
             return self._bound(found, numbers)
+
+    def within(self, request: GraphRequest, nbytes: int, what: str) -> Recomputation:
+        """The request in a form that needs at most so many bytes at one time for inputs, outputs
+        and temporaries; values are computed again where that takes too much. To be planned by
+        itself, not `general`. Raises InvalidCall, with the least there is, where that is more."""
+        from stack.compiler.graph.recompute import within  # noqa: PLC0415  (not to start from caches)
+
+        def needed(request: GraphRequest) -> int:
+            graph = self.families.compiled_alone(request)
+            arena = Placement(graph, self.memory.alignment).layout.arena_nbytes
+            return arena + argument_nbytes(graph)
+
+        with self._lock:
+            return within(request, nbytes, needed, what)
 
     def dynamic(self, request: GraphRequest, why: str) -> Dynamic | None:
         """A request with `facts`, compiled for many values of its symbols, of which `at` makes

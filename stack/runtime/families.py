@@ -138,9 +138,13 @@ class Families:
         return self._own(request, why)
 
     def _own(self, request: GraphRequest, why: str) -> Instance:
-        graph = self._compile(renumbered(request))
+        graph = self.compiled_alone(request)
         self._note("specialised", request, why)
         return Instance(lambda: graph)
+
+    def compiled_alone(self, request: GraphRequest) -> CompiledGraph:
+        """The request compiled for its own numbers and sizes. Raises what compiling raises."""
+        return self._compile(renumbered(request))
 
     @property
     def have_sizes(self) -> bool:

@@ -58,6 +58,13 @@ class Launched(Protocol):
         ...
 
 
+def argument_nbytes(graph: CompiledGraph) -> int:
+    """What inputs and outputs of a run take."""
+    updated = dict(graph.updates)
+    fresh = [t for i, t in enumerate(graph.outputs) if i not in updated]
+    return sum(t.nbytes for t in (*graph.inputs, *fresh))
+
+
 class Plan:
     """A compiled graph with its programs loaded, its temporaries placed and its launches recorded.
 

@@ -1,11 +1,16 @@
 """What `checkpoint` computes again: the same bits, in less memory."""
 
+import re
+
 import numpy as np
 import pytest
 
 import stack.framework as ht
-from stack.framework import nn
+from hal.core.errors import InvalidCall
+from stack.framework import nn, optim
 from stack.framework.utils.checkpoint import checkpoint, checkpoint_sequential
+from tests.draw import stream
+from tests.parallel import spread_gpt
 
 BLOCKS, ROWS, WIDTH = 3, 32, 16
 DEVICE = "cpu:0"  # that of most tests here interprets graphs, and has no memory of its own
@@ -63,6 +68,44 @@ def test_a_step_has_the_same_bits_in_less_memory():
     for value, want in zip(again, whole, strict=True):
         assert value.tobytes() == want.tobytes()
     assert kept - least >= ROWS * 16 * WIDTH * 4, (kept, least)
+
+
+def within(memory):
+    """What a step of a GPT with dropout gives, its parameters behind it, and the bytes it takes."""
+    ht.manual_seed(3)
+    net = spread_gpt.model().to(DEVICE)
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    (batch,) = spread_gpt.batches(1)
+
+    def step(tokens, targets):
+        optimizer.zero_grad()
+        loss = net.loss(tokens, targets)
+        loss.backward()
+        found = [loss, *(p.grad for p in net.parameters())]
+        optimizer.step()
+        return found
+
+    step = ht.jit(step, memory=memory)
+    found = [t.numpy() for t in step(*(ht.tensor(x, device=DEVICE) for x in batch))]
+    ((captured,),) = step._captured.values()
+    return [*found, *(p.numpy() for p in net.parameters())], captured.plan, step.explain()
+
+
+@pytest.mark.slow
+def test_a_step_within_a_budget_has_the_same_bits_and_a_lesser_one_is_refused():
+    """Attention becomes one kernel with its gradients; of it nothing is computed again."""
+    whole, plan, _ = within(None)
+    with pytest.raises(InvalidCall, match=r"give it [0-9]+, or smaller arguments") as refused:
+        within(1)
+    least = int(re.search("takes ([0-9]+) at least", str(refused.value))[1])
+    assert least < plan.live_nbytes
+    for budget in (least, stream("budget").randrange(least, plan.live_nbytes)):
+        found, again, said = within(budget)
+        assert again.live_nbytes <= budget, said
+        assert again.launches > plan.launches, said
+        assert "operators are computed again" in said
+        for value, want in zip(found, whole, strict=True):
+            assert value.tobytes() == want.tobytes(), (budget, said)
 
 
 def test_gradients_flow_to_what_a_function_reads_beside_its_arguments():

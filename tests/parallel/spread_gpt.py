@@ -5,8 +5,10 @@ Writes losses, gradient norms and gradients of every step as rank 0 has them, an
 of theirs."""
 
 import hashlib
+import itertools
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Sharded, parallel
-from stack.parallel.strategy import context, data, expert, ring, tensor, ulysses, zero
+from stack.parallel.strategy import context, data, expert, pipeline, ring, tensor, ulysses, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -32,34 +34,61 @@ MEGATRON = {
     "head.weight": Sharded(0),
 }
 
+WITH_EXPERTS = {name: p for name, p in MEGATRON.items() if name[2:] not in ("up.*", "down.weight")}
+"""The same for a model whose feed-forward networks are experts."""
+
 EXPERTS = 4
+BATCHES = 4
+"""The micro-batches of a pipeline."""
+CHUNKS = {"token.*": 0, "position.*": 0, "blocks.0.*": 0, "*": 1}
+
+ELEMENTS = {
+    "data": data,
+    "zero1": partial(zero, 1),
+    "zero2": partial(zero, 2),
+    "zero3": partial(zero, 3),
+    "tensor": lambda n, name="tensor": tensor(n, MEGATRON, name),
+    "context": context,
+    "ring": ring,
+    "ulysses": ulysses,
+    "expert": lambda n, name="expert": expert(n, "*.mixture", name),
+    "pipeline": lambda n, name="stage": pipeline(n, f"1f1b {BATCHES}", CHUNKS, name),
+}
+
+
+def composed(name, ranks):
+    """The strategy that names like "data+zero3" say: each has two ranks, the last one what is
+    left."""
+    found = None
+    *first, last = name.split("+")
+    elements = ELEMENTS
+    if "expert" in name:
+        elements = ELEMENTS | {"tensor": lambda n, name="tensor": tensor(n, WITH_EXPERTS, name)}
+    for element in (*first, last):
+        size = ranks // 2 ** len(first) if element is last else 2
+        made = elements[element](size)
+        if found is not None and set(made.sizes) & set(found.sizes):
+            made = elements[element](size, name=element)
+        found = made if found is None else found + made
+    return found
+
+
+def combinations(count, elements=tuple(ELEMENTS)):
+    """Names of strategies of so many different elements that go together: of ZeRO's stages a
+    strategy has one, of what divides sequences without and with a way of attention one."""
+
+    def is_one(names):
+        rows = sum(n.startswith("zero") for n in names)
+        return rows <= 1 and ("context" not in names or not {"ring", "ulysses"} & set(names))
+
+    return ["+".join(names) for names in itertools.combinations(elements, count) if is_one(names)]
+
 
 STRATEGIES = {
-    "data": lambda n: data(n),
-    "zero1": lambda n: zero(1, n),
-    "zero3": lambda n: zero(3, n),
-    "tensor": lambda n: tensor(n, MEGATRON),
-    "context": lambda n: context(n),
-    "data+tensor": lambda n: data(2) + tensor(n // 2, MEGATRON),
-    "zero1+tensor": lambda n: zero(1, 2) + tensor(n // 2, MEGATRON),
-    "zero3+tensor": lambda n: zero(3, 2) + tensor(n // 2, MEGATRON),
-    "ring": lambda n: ring(n),
-    "ulysses": lambda n: ulysses(n),
-    "data+ring": lambda n: data(2) + ring(n // 2),
-    "data+ulysses": lambda n: data(2) + ulysses(n // 2),
-    "zero3+ring": lambda n: zero(3, 2) + ring(n // 2),
-    "zero3+ulysses": lambda n: zero(3, 2) + ulysses(n // 2),
-    "ring+tensor": lambda n: ring(2) + tensor(n // 2, MEGATRON),
-    "ulysses+tensor": lambda n: ulysses(2) + tensor(n // 2, MEGATRON),
-    "ring+ulysses": lambda n: ring(2) + ulysses(n // 2, "heads"),
-    "data+context": lambda n: data(2) + context(n // 2),
-    "zero3+context": lambda n: zero(3, 2) + context(n // 2),
-    "context+tensor": lambda n: context(2) + tensor(n // 2, MEGATRON),
-    "replica+zero3": lambda n: data(2, "replica") + zero(3, n // 2, "shard"),
-    "expert": lambda n: expert(n, "*.mixture"),
-    "data+expert": lambda n: data(2) + expert(n // 2, "*.mixture"),
-    "zero1+expert": lambda n: zero(1, 2) + expert(n // 2, "*.mixture"),
-    "zero3+expert": lambda n: zero(3, 2) + expert(n // 2, "*.mixture"),
+    name: partial(composed, name)
+    for count in (1, 2)
+    for name in combinations(count)
+    if "pipeline" not in name
 }
 
 
@@ -74,16 +103,34 @@ def batches(steps, rows=ROWS):
     return [(x[:, :-1].copy(), x[:, 1:].copy()) for x in found]
 
 
-def stepper(trained, kind, gradients=True):
+def in_turn(count):
+    """What a pipeline computes, by one device: micro-batches one after the other."""
+
+    def backward(loss_of, tokens, targets):
+        total = None
+        for x, y in zip(tokens.chunk(count), targets.chunk(count), strict=True):
+            loss = loss_of(x, y)
+            loss.backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        return total
+
+    return backward
+
+
+def stepper(trained, kind, gradients=True, backward=None, micro_batches=1):
     """One step as a script has it, for one device; it gives the gradients, too."""
     groups = decay_groups(trained, 0.1)
     optimizer = optim.SGD(groups, lr=0.1) if kind == "sgd" else optim.AdamW(groups, lr=1e-2)
 
+    gather = backward or in_turn(1)
+
+    def loss_of(tokens, targets):
+        return trained.loss(tokens, targets) / micro_batches
+
     @ht.jit
     def step(tokens, targets):
         optimizer.zero_grad()
-        loss = trained.loss(tokens, targets)
-        loss.backward()
+        loss = gather(loss_of if micro_batches > 1 else trained.loss, tokens, targets)
         found = [p.grad for p in trained.parameters()] if gradients else []
         norm = nn.utils.clip_grad_norm_(trained.parameters(), 0.5)
         optimizer.step()
@@ -97,15 +144,29 @@ def experts_of(name):
     return EXPERTS if "expert" in name else 0
 
 
+def micro_batches_of(name):
+    return BATCHES if "pipeline" in name else 1
+
+
+def rows_of(name):
+    return 2 * ROWS if "pipeline" in name else ROWS
+
+
 def trained(strategy, kind, steps, name):
     """What each step gives, the parameters at the end, and what the step exchanges."""
     net = model(experts=experts_of(name))
-    step, optimizer = stepper(net, kind)
+    count = micro_batches_of(name)
+    backward, found = in_turn(count), {}
+    if strategy is not None:
+
+        def backward(*given):
+            return spread.backward(*given)
+
+    step, optimizer = stepper(net, kind, True, backward, count)
     ht.manual_seed(11)
-    found = {}
 
     def run():
-        for number, batch in enumerate(batches(steps)):
+        for number, batch in enumerate(batches(steps, rows_of(name))):
             found.update({f"{number}.{i}": t.numpy() for i, t in enumerate(step(*batch))})
 
     if strategy is None:
@@ -115,11 +176,11 @@ def trained(strategy, kind, steps, name):
         with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
             run()
             (said,) = spread.explained
-            counted = {what: n * steps for what, n in said.sent.items()}
-            assert spread.sent == counted, (spread.sent, counted)
+            counted = {what: n * steps for what, n in said.sent.items() if n}
+            sent = {what: n for what, n in spread.sent.items() if n}
+            assert sent == counted, (sent, counted)
     found |= {name: t.numpy() for name, t in net.state_dict().items()}
-    found["launches"] = np.array(step.launches)
-    return found, said
+    return found | {"launches": np.array(step.launches)}, said
 
 
 def digest(found):
@@ -143,23 +204,32 @@ def distances(found, whole, steps):
         yield float(abs(found[f"{step}.0"] - loss) / loss), float(max(errors))
 
 
+def model_of(name):
+    """What says which steps of one device those of a strategy are compared with."""
+    return experts_of(name), micro_batches_of(name)
+
+
 def compare(path, kind, steps, names):
-    of = {experts_of(name): name for name in names}
-    of = {experts: trained(None, kind, steps, name)[0] for experts, name in of.items()}
+    of = {model_of(name): name for name in names}
+    of = {which: trained(None, kind, steps, name)[0] for which, name in of.items()}
     for name in names:
-        whole = of[experts_of(name)]
-        each = list(distances(dict(np.load(f"{path}/{name}.npz")), whole, steps))
-        loss, gradient = (max(values) for values in zip(*each, strict=True))
-        print(f"{name:16} losses {loss:.1e}, gradients {gradient:.1e}")  # noqa: T201
+        loss, gradient = farthest(path, name, of[model_of(name)], steps)
+        print(f"{name:24} losses {loss:.1e}, gradients {gradient:.1e}")  # noqa: T201
+
+
+def farthest(path, name, whole, steps):
+    """The worst of `distances` in all steps."""
+    each = list(distances(dict(np.load(f"{path}/{name}.npz")), whole, steps))
+    return tuple(max(values) for values in zip(*each, strict=True))
 
 
 def train_on_ranks(path, kind, steps, names):
     mesh = Mesh.present()
     for name in names:
-        strategy = STRATEGIES[name](mesh.size("data"))
-        found, said = trained(strategy, kind, steps, name)
+        found, said = trained(composed(name, mesh.size("data")), kind, steps, name)
+        launches = found.pop("launches")
         if mesh.rank == 0:
-            np.savez(f"{path}/{name}.npz", **found)
+            np.savez(f"{path}/{name}.npz", launches=launches, **found)
         made = {f"{axis} {what}": n for (axis, what), n in said.calls.items()}
         print(json.dumps([name, digest(found), made]), flush=True)  # noqa: T201
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hal.tile.node import Node, substitute, toposort
-from stack import ops as g
 from stack.framework import store
 from stack.framework.mode import grad_enabled
 from stack.framework.reverse import Rule, gradients, rules
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten
+from stack.ops.behind import behind
 
 
 def checkpoint(
@@ -81,18 +81,6 @@ def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
         rules[leaf] = Rule(sources, pull)
         found.append(leaf)
     return found
-
-
-def behind(x: Node, d: Node) -> Node:
-    """The value x, which is there when d is, too: another node, so that nothing that follows from
-    it is what follows from x. Where d is not a number, nor is this."""
-    if x.dtype.is_float and x.dtype is d.dtype and x.shape == d.shape:
-        return g.where(g.eq(d, d), x, d)
-    total = g.reshape(g.reduce("sum", d), ()) if d.shape else d
-    is_number = g.broadcast(g.eq(total, total), x.shape)
-    if x.dtype.is_float:
-        return g.where(is_number, x, g.broadcast(g.cast(total, x.dtype), x.shape))
-    return g.where(is_number, x, g.full_like(x, 0))
 
 
 def checkpoint_sequential(
