@@ -21,10 +21,10 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node, Type, node, substitute, toposort
 from stack import ops as g
 from stack.compiler.graph.trained import turned
-from stack.framework.utils.checkpoint import behind
 from stack.ir.pattern import number_of
 from stack.ops import OPS, is_exchange
 from stack.ops.attention import LEAVES, SEALED, expressions, inside
+from stack.ops.behind import behind
 from stack.ops.operator import OpKind
 from stack.ops.sharding import Share
 from stack.parallel.convert import own_part
