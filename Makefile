@@ -10,7 +10,7 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint mutants bench sanitize clean cuda-text fuzz models site wheels changelog
+.PHONY: setup train test lint mutants bench sanitize engines clean cuda-text fuzz models site wheels changelog
 
 setup: $(VENV)/base.stamp
 
@@ -34,6 +34,10 @@ mutants: $(VENV)/dev.stamp
 
 models: $(VENV)/dev.stamp
 	for device in cpu:0 opencl:0 sunway:0; do $(BIN)/python -m tests.journeys.models.run --device $$device || exit 1; done
+
+# One training on a real Slurm and a real Ray, where they are installed.
+engines: $(VENV)/dev.stamp
+	ENGINES=1 $(BIN)/python -m pytest tests/cluster -n 0 -rs
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks

@@ -14,6 +14,9 @@ from tests.cluster import own_ray, training
 from tests.cluster.own_slurm import await_, lose, said, states
 from tests.cluster.test_cluster import config, go_on, state
 
+LONG = pytest.mark.skipif(
+    "ENGINES" not in os.environ, reason="it takes a minute of processor time: make engines"
+)
 STEPS = 6
 OWN = {"environment": {"HAL_CPU_DEVICES": "4"}}
 HELD = 3
@@ -74,6 +77,7 @@ def test_a_job_saves_for_a_higher_one_and_goes_on_to_equal_losses(undisturbed, t
 
 
 @pytest.mark.slow
+@LONG
 def test_slurm_gives_the_same_losses_on_four_hosts_and_loses_none(
     undisturbed, slurm_hosts, tmp_path, monkeypatch
 ):
@@ -123,6 +127,7 @@ def agree(found, expected):
 
 
 @pytest.mark.slow
+@LONG
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 @pytest.mark.skipif(os.getuid() != 0, reason="a network of its own needs root")
 def test_ray_gives_the_same_losses_on_two_nodes_and_goes_on_without_one(undisturbed, tmp_path):
