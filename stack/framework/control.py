@@ -24,7 +24,7 @@ from stack.framework.devices import default_device
 from stack.framework.errors import TensorError, TracingError, where_called
 from stack.framework.functions import cat
 from stack.framework.mode import grad_enabled
-from stack.framework.reverse import gradient_leaf, rules
+from stack.framework.reverse import leads_to_leaf, rules
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten, unflatten
 from stack.ops import UNBOUNDED, LoopBody
@@ -194,7 +194,7 @@ def _looped(
             )
     tracks = grad_enabled() and (
         any(x.requires_grad for x in (*begins, *rows))
-        or any(_leads_to_leaf(n) for n in found.consts)
+        or any(leads_to_leaf(n) for n in found.consts)
     )
     if tracks and steps == UNBOUNDED:
         raise TracingError(
@@ -368,23 +368,6 @@ def _check_plain_leaf(name: str, n: Node) -> None:
             "that has one, or uses an autograd.Function; neither can be in a body\n"
             f"  called at {where_called()}"
         )
-
-
-def _leads_to_leaf(root: Node) -> bool:
-    """Whether a gradient by the node reaches a tensor that gathers one."""
-    stack, seen = [root], set[Node]()
-    while stack:
-        n = stack.pop()
-        if n in seen:
-            continue
-        seen.add(n)
-        if gradient_leaf(n) is not None:
-            return True
-        if n.op == "input":
-            stack += rules[n].sources if n in rules else ()
-            stack += [store.histories[n]] if n in store.histories else []
-        stack += n.srcs
-    return False
 
 
 # structures of tensors

@@ -14,6 +14,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.size import is_fixed
 from stack import ops as g
+from stack.framework import dtypes
 from stack.framework.devices import placed
 from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
@@ -64,7 +65,7 @@ def tensor(
         data = data.numpy()
     if isinstance(dtype, ComplexType) or holds_complex(data):
         return complex_tensor(data, dtype, placed(device), requires_grad)
-    array, kind = host_array(data, dtype)
+    array, kind = host_array(data, dtypes.of(dtype))
     name = placed(device)
     return Tensor(put(array, kind, name), name, owns=True).requires_grad_(requires_grad)
 
@@ -105,7 +106,7 @@ def made(
 ) -> Tensor:
     """A tensor of an expression that depends on no other tensor."""
     try:
-        node = function(*args)
+        node = function(*[dtypes.of(a) for a in args])
     except (GraphError, TensorError) as error:
         raise TensorError(f"{function.__name__}: {error}\n  called at {where_called()}") from None
     result = Tensor(node, placed(device))

@@ -29,6 +29,13 @@ bool_ = DType.BOOL
 
 dtype = DType
 
+_PYTHONS = {bool: DType.BOOL, int: DType.I64, float: DType.F64}
+
+
+def of(given: Any) -> Any:
+    """The element type that Python's bool, int or float stands for; another value as it is."""
+    return _PYTHONS.get(given, given) if type(given) is type else given
+
 
 def finfo(type: DType = DType.F32) -> Any:
     """The limits of a float type: eps, max, min, tiny, smallest_normal, bits."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stack.framework import dtypes
 from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
 from stack.framework.operators import Operators
 from stack.framework.tensor import Several, Tensor, call, show
@@ -36,6 +37,8 @@ def function_of(public: Public) -> Callable[..., Any]:
             return Several.join(public.face.name, *args, **kwargs)
         if kwargs:
             kwargs = {named.get(name, name): value for name, value in kwargs.items()}
+            if "dtype" in kwargs:
+                kwargs["dtype"] = dtypes.of(kwargs["dtype"])
             if not args:
                 args = (kwargs.pop(own[0]),) if own[0] in kwargs else ()
         if writes and (len(args) > len(own) or "inplace" in kwargs):

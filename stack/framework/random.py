@@ -29,7 +29,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack import ops as g
-from stack.framework import store
+from stack.framework import dtypes, store
 from stack.framework.apply import evaluate
 from stack.framework.cell import become, changed, here, outlive_traces, rebind, tracing, under_way
 from stack.framework.create import tensor
@@ -266,7 +266,8 @@ def _shape(size: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     return tuple(n for s in size for n in ((s,) if isinstance(s, int) else s))
 
 
-def _float(dtype: DType) -> DType:
+def _float(given: DType) -> DType:
+    dtype: DType = dtypes.of(given)
     if not dtype.is_float:
         raise TensorError(f"random fractions need a float type\n  called at {where_called()}")
     return dtype
@@ -366,7 +367,7 @@ def randint(
     name = _place(device, generator)
     words = g.cast(_source(name, generator).words(math.prod(size)), U64)
     chosen = g.cast(e.shift_right(e.mul(words, high - low), 32), DType.I64)
-    kind = DType.I64 if dtype is None else dtype
+    kind: DType = DType.I64 if dtype is None else dtypes.of(dtype)
     return Tensor(g.reshape(g.cast(e.add(chosen, low), kind), tuple(size)), name)
 
 

@@ -102,3 +102,17 @@ def gradient_leaf(n: Node) -> Cell | None:
     found = owners.get(n)
     cell = None if found is None else found()
     return cell if cell is not None and cell.requires_grad and cell.owns else None
+
+
+def leads_to_leaf(root: Node) -> bool:
+    """Whether a gradient by the node reaches a cell that gathers one."""
+    stack, seen = [root], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if gradient_leaf(n) is not None:
+            return True
+        stack += _below(n)
+    return False

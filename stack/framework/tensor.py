@@ -119,7 +119,19 @@ class Backward:
         return f"{self.operator.title().replace('_', '')}Backward"
 
 
-class Tensor(Cell, Operators):
+class _TensorType(type):
+    """The type of `Tensor`: called with host data or sizes it gives a float32 tensor, as PyTorch's
+    oldest constructor does."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *given: Any, **named: Any) -> Any:
+            if cls is Tensor and not (given and isinstance(given[0], Node)):
+                return Tensor.of_data(*given, **named)
+            return super().__call__(*given, **named)
+
+
+class Tensor(Cell, Operators, metaclass=_TensorType):
     """An array of one element type on one device, computed when its values are asked for.
 
     Make tensors with `tensor`, `zeros`, `arange` and the like, not with this constructor, which
@@ -132,6 +144,8 @@ class Tensor(Cell, Operators):
 
     namespace: ClassVar[Any] = None
     """The module of the array API's names, which lies above this one."""
+    of_data: ClassVar[Callable[..., Any]]
+    """What makes a float32 tensor of host data or sizes, and lies above this one, too."""
 
     def __init__(
         self,
@@ -703,12 +717,16 @@ class Tensor(Cell, Operators):
     def expand_as(self, other: Tensor) -> Tensor:
         return self.expand(other.shape)
 
-    def view(self, *shape: Any) -> Tensor:
+    def view(self, *shape: Any, dtype: DType | None = None) -> Tensor:
         """The same memory under another shape; one -1 stands for what remains. Raises TensorError
-        where elements do not lie as it needs."""
+        where elements do not lie as it needs. Of an element type a copy whose elements have the
+        bits of these."""
+        first = shape[0] if shape else dtype
+        if type(first) is not builtins.int and isinstance(asked := dtypes.of(first), DType):
+            return apply(movement.read_as, self, asked)
         if not shape:
             raise TypeError("view() needs a shape")
-        sizes = shape if len(shape) > 1 or type(shape[0]) is builtins.int else tuple(shape[0])
+        sizes = shape if len(shape) > 1 or type(first) is builtins.int else tuple(shape[0])
         result: Tensor = _windows(movement.reshape, (self, sizes), {})
         if result.link is None:
             raise TensorError(
@@ -717,6 +735,20 @@ class Tensor(Cell, Operators):
                 f"{where_called()}"
             )
         return result
+
+    def as_strided(
+        self,
+        size: Sequence[builtins.int],
+        stride: Sequence[builtins.int],
+        storage_offset: builtins.int | None = None,
+    ) -> Tensor:
+        """A copy of the elements of this tensor's memory at `storage_offset`, or where this one
+        begins, and the products of strides and places."""
+        offset = self.storage_offset() if storage_offset is None else storage_offset
+        link = self.link
+        source = self if link is None else cast("Tensor", root(self))
+        found = apply(movement.strided, source, tuple(size), tuple(stride), offset)
+        return found.detach() if link is not None and link.cut else found
 
     def view_as(self, other: Tensor) -> Tensor:
         return self.view(other.shape)
@@ -802,6 +834,51 @@ class Tensor(Cell, Operators):
     def zero_(self) -> Tensor:
         """Make every element 0."""
         return self.fill_(0)
+
+    def squeeze_(self, *dim: Any) -> Tensor:
+        """`squeeze`, of which this tensor becomes the result."""
+        return self._become(self.squeeze(*dim))
+
+    def unsqueeze_(self, dim: builtins.int) -> Tensor:
+        """`unsqueeze`, of which this tensor becomes the result."""
+        return self._become(self.unsqueeze(dim))
+
+    def t_(self) -> Tensor:
+        """`t`, of which this tensor becomes the result."""
+        return self._become(self.t())
+
+    def transpose_(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """`transpose`, of which this tensor becomes the result."""
+        return self._become(self.transpose(dim0, dim1))
+
+    swapaxes_ = swapdims_ = transpose_
+
+    def _become(self, view: Tensor) -> Tensor:
+        """Show what a view of this tensor does; other views keep the memory, which all share."""
+        if view is self:
+            return self
+        refuse_in_trace("a tensor's shape was changed in place")
+        if self.is_leaf and self.requires_grad:
+            raise GradientError(
+                "the shape of a leaf that requires a gradient does not change in place\n  called "
+                f"at {where_called()}"
+            )
+        assert view.link is not None, "these operations give views"
+        own, node = self.link, view.node
+        with store.lock:
+            if self.requires_grad:
+                leave(self)
+                self.node, self.recording = node, None
+                connect(self, view.link)
+            elif own is None or not own.cut:
+                _share(self, view)
+            else:
+                window = own.window.through(view.link.window.steps)
+                assert window is not None, "axes change their places alone"
+                leave(self)
+                _take(self, node)
+                connect(self, Link(own.source, window, cut=True))
+        return self
 
     def masked_fill_(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         """Make the elements where the mask holds `value`."""
@@ -1036,6 +1113,9 @@ def leave(x: Tensor) -> None:
     windows = x.windows()
     if windows:
         heir = Tensor(x.node, x.device, requires_grad=x._requires_grad)
+        if x.link is not None:
+            _own(heir, store.barrier(x.node))
+            connect(heir, x.link)
         for w in windows:
             assert w.link is not None
             connect(w, w.link._replace(source=heir))
@@ -1106,7 +1186,8 @@ def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     kwargs.pop("non_blocking", None), kwargs.pop("memory_format", None)
     other = kwargs.pop("other", kwargs.pop("tensor", None))
-    for value in (*args, other):
+    dtype = dtypes.of(dtype)
+    for value in map(dtypes.of, (*args, other)):
         if isinstance(value, Tensor):
             device, dtype = value.device, value.dtype
         elif isinstance(value, DType):

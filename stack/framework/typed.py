@@ -6,7 +6,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from stack.framework.create import empty, tensor
-from stack.framework.tensor import Tensor
+from stack.framework.tensor import Extents, Tensor
 
 
 class _OfType(type):
@@ -21,7 +21,12 @@ class _OfType(type):
         """A tensor of host data, or of these sizes, whose elements are to be written."""
         if all(isinstance(n, int) for n in data):
             return empty(*data or (0,), dtype=cls.dtype)
-        return tensor(*data, dtype=cls.dtype)
+        (values,) = data
+        if isinstance(values, Extents):
+            return empty(values, dtype=cls.dtype)
+        if isinstance(values, Tensor) and values.dtype is cls.dtype:
+            return values.detach()
+        return tensor(values, dtype=cls.dtype)
 
 
 def _class(name: str, dtype: DType) -> Any:
@@ -38,3 +43,5 @@ ShortTensor = _class("ShortTensor", DType.I16)
 CharTensor = _class("CharTensor", DType.I8)
 ByteTensor = _class("ByteTensor", DType.U8)
 BoolTensor = _class("BoolTensor", DType.BOOL)
+
+Tensor.of_data = FloatTensor

@@ -267,3 +267,36 @@ def test_views_that_look_alike_are_told_apart_when_they_come_again(draw_floats):
                 for mine, theirs in zip(*rows, strict=True):
                     mine.add_(1), theirs.add_(1)
                 np.testing.assert_array_equal(x.numpy(), y.numpy())
+
+
+def reshaped_in_place(t):
+    """What programs see that change the shapes of tensors in place."""
+    a = t.arange(12.0).reshape(1, 3, 4)
+    b = a[0]
+    a.squeeze_(0)
+    a.t_()
+    a[0] = 9
+    b[1, 1] = -5
+    a.unsqueeze_(1).transpose_(0, 2)
+    x = t.ones(2, 3, requires_grad=True)
+    y = x * 2
+    z = y[0]
+    y.t_()
+    y.mul_(3)
+    (y * y).sum().backward()
+    q = t.arange(6.0)
+    q.unsqueeze_(0)
+    q += 1
+    base = t.arange(6.0).view(2, 3)
+    d = base.detach()
+    row = d[0]
+    d.data = t.zeros(2, 3)
+    row.add_(10)
+    return [each.tolist() for each in (a, b, y, z, x.grad, q, q.squeeze_(), base, d)]
+
+
+def test_shapes_that_change_in_place_keep_the_memory():
+    assert reshaped_in_place(ht) == reshaped_in_place(torch)
+    x = ht.ones(1, 2, requires_grad=True)
+    with pytest.raises(ht.GradientError, match="does not change in place"):
+        x.squeeze_()

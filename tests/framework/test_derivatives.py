@@ -8,6 +8,7 @@ import torch
 
 import stack.framework as ht
 from stack.framework import nn
+from tests.draw import sample
 
 BOTH = pytest.mark.parametrize("lib", [ht, torch], ids=["here", "torch"])
 
@@ -91,25 +92,97 @@ def test_inputs_that_do_not_count(lib):
     assert lib.autograd.grad(x * 2, y, materialize_grads=True)[0].tolist() == [0]
 
 
+def rows(x, w):
+    return (w @ x).sin()
+
+
+FUNCTIONS = {
+    "grad of grad": lambda t, f, x, y, w: f.grad(f.grad(f.grad(lambda a: a**4)))(x[0]),
+    "grad by two": lambda t, f, x, y, w: f.grad(lambda a, b: (a.sin() * b).sum(), (0, 1))(x, y),
+    "grad of a tree": lambda t, f, x, y, w: f.grad_and_value(
+        lambda p: (p["x"] ** 2).sum() + p["y"][0].sum()
+    )({"x": x, "y": [y]}),
+    "grad, more": lambda t, f, x, y, w: f.grad(lambda a: ((a * a).sum(), a * 2), has_aux=True)(x),
+    "jacrev": lambda t, f, x, y, w: f.jacrev(rows)(x, w),
+    "jacfwd": lambda t, f, x, y, w: f.jacfwd(rows)(x, w),
+    "jacrev by two": lambda t, f, x, y, w: f.jacrev(lambda a, b: (a * b, b.sum()), (0, 1))(x, y),
+    "jacfwd by two": lambda t, f, x, y, w: f.jacfwd(lambda a, b: (a * b, b.sum()), (0, 1))(x, y),
+    "jacrev of jacrev": lambda t, f, x, y, w: f.jacrev(f.jacrev(rows))(x, w),
+    "hessian": lambda t, f, x, y, w: f.hessian(lambda v: rows(v, w).sum() * v[0])(x),
+    "hessian of a tree": lambda t, f, x, y, w: f.hessian(lambda d: (d["a"] * d["b"]).sum() ** 2)(
+        {"a": x, "b": y}
+    ),
+    "jvp": lambda t, f, x, y, w: f.jvp(lambda a, b: (a * b, a.sin()), (x, y), (y, x)),
+    "jvp of grad": lambda t, f, x, y, w: f.jvp(f.grad(lambda v: rows(v, w).sum()), (x,), (y,)),
+    "vjp, more": lambda t, f, x, y, w: (lambda found: (found[0], found[1](y), found[2]))(
+        f.vjp(lambda a: (a * a, a + 1), x, has_aux=True)
+    ),
+    "linearize": lambda t, f, x, y, w: f.linearize(lambda v: rows(v, w), x)[1](y),
+    "vmap of grad": lambda t, f, x, y, w: f.vmap(
+        f.grad(lambda p, a: (p["w"] * a).sum().sin()), in_dims=(None, 0)
+    )({"w": x}, w),
+    "vmap of trees": lambda t, f, x, y, w: f.vmap(
+        lambda d, a, b: {"s": d["w"] + a, "t": (a.sum(), d["w"] * b)},
+        in_dims=({"w": 1}, 0, None),
+        out_dims={"s": 1, "t": (0, 0)},
+    )({"w": w.T.contiguous()}, w, x),
+    "jacobian": lambda t, f, x, y, w: t.autograd.functional.jacobian(
+        lambda a, b: (a * b, a.sum()), (x, y)
+    ),
+    "hessians": lambda t, f, x, y, w: t.autograd.functional.hessian(
+        lambda a, b: (a * b).sum() ** 2, (x, y)
+    ),
+    "functional": lambda t, f, x, y, w: [
+        t.autograd.functional.vjp(lambda v: rows(v, w), x, w[:, 0].contiguous()),
+        t.autograd.functional.jvp(lambda v: rows(v, w), x, y),
+        t.autograd.functional.hvp(lambda v: (v**3).sum(), x, y),
+        t.autograd.functional.vhp(lambda a, b: (a * b).sum() ** 2, (x, y), (y, x)),
+    ],
+}
+
+
+def flat(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for v in value for t in flat(v)] if isinstance(value, tuple | list) else [value]
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.func imports
-def test_derivatives_of_functions_are_torchs(draw_floats):
-    a, b = draw_floats((3,), (3,))
+@pytest.mark.parametrize("name", sample("functions of functions", list(FUNCTIONS), 6))
+def test_derivatives_of_functions_are_torchs(name, draw_floats):
+    arrays, found = draw_floats((3,), (3,), (2, 3)), []
+    for lib in (ht, torch):
+        given = [lib.tensor(a) for a in arrays]
+        made = flat(FUNCTIONS[name](lib, lib.func, *given))
+        assert not any(x.requires_grad for x in made)
+        found.append(made)
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.shape == theirs.shape
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=5e-5, atol=5e-6)
 
-    def f(x, y):
-        return (x.sin() * y * y).sum()
 
+def test_derivatives_of_functions_go_on_outside_of_them():
     found = []
     for lib in (ht, torch):
-        x, y = lib.tensor(a), lib.tensor(b)
-        gradient = lib.func.grad(f, argnums=(0, 1))(x, y)
-        value, along = lib.func.jvp(lambda x: x.sin() * x, (x,), (y,))
-        matrix = lib.func.jacrev(lambda x: x.exp() * x.sum())(x)
-        second = lib.func.hessian(lambda x: (x**3).sum() * x[0])(x)
-        rows = lib.func.vmap(lambda u, v: (u * v).sum(), in_dims=(0, None))(lib.stack([x, y]), y)
-        _, pull = lib.func.vjp(lambda x: x * x, x)
-        found.append([*gradient, value, along, matrix, second, rows, *pull(y)])
-    for mine, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=2e-5, atol=2e-6)
+        x, w = (lib.tensor(v, requires_grad=True) for v in ([0.5, -1.0], [2.0, 3.0]))
+        lib.func.grad(lambda a, w=w: (a**3 * w).sum())(x).sum().backward()
+        found.append([x.grad.tolist(), w.grad.tolist()])
+        matrix = lib.autograd.functional.jacobian(lambda a: a**3, x, create_graph=True)
+        matrix.sum().backward()
+        found[-1].append(x.grad.tolist())
+    assert found[0] == found[1]
+
+
+def test_models_are_stacked_and_called_together():
+    models = [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).eval() for _ in range(2)]
+    x = ht.randn(4, 2)
+    states = ht.func.stack_module_state(models)
+    made = ht.func.vmap(lambda p, b: ht.func.functional_call(models[0], (p, b), (x,)))(*states)
+    for one, model in zip(made, models, strict=True):
+        np.testing.assert_allclose(one.detach().numpy(), model(x).detach().numpy(), rtol=1e-5)
+    ht.func.replace_all_batch_norm_modules_(models[0])
+    assert list(models[0].buffers()) == []
 
 
 def test_a_module_is_called_with_other_parameters():

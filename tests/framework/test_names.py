@@ -254,3 +254,49 @@ def test_backward_may_be_asked_for_some_inputs_and_differentiated():
 def test_a_missing_name_says_the_nearest(look, nearest):
     with pytest.raises(AttributeError, match=nearest):
         look()
+
+
+def test_pythons_types_are_element_types():
+    for kind, dtype in ((bool, ht.bool), (int, ht.int64), (float, ht.float64)):
+        x = ht.ones(2)
+        made = [
+            ht.zeros(2, dtype=kind), ht.eye(2, dtype=kind), ht.tensor([1], dtype=kind), x.to(kind),
+            x.type(kind), ht.full((2,), 1, dtype=kind), ht.as_tensor([1], dtype=kind),
+            ht.zeros_like(x, dtype=kind), x.new_zeros(2, dtype=kind), x.to(dtype=kind),
+            ht.randint(2, (2,), dtype=kind),
+        ]  # fmt: skip
+        assert {t.dtype for t in made} == {dtype}
+    assert (ht.rand(2, dtype=float).dtype, x.sum(dtype=int).dtype) == (ht.float64, ht.int64)
+
+
+def test_the_oldest_constructor_takes_data_or_sizes():
+    found = []
+    for t in (ht, torch):
+        given = [(), (2, 3), ([2, 3],), (t.ones(2, 3).size(),), (np.ones((2, 2)),), (t.ones(2),)]
+        found.append([list(t.Tensor(*g).shape) for g in given])
+        found[-1] += [t.Tensor([1, 2]).tolist(), str(t.Tensor(2).dtype)[-3:]]
+    assert found[0][:-1] == found[1][:-1]
+    assert ht.Tensor(2).dtype is ht.float32
+
+
+def read_otherwise(t):
+    f = t.tensor([[1.0, -2.5], [3.0, 1e-20]])
+    x = t.arange(6.0, requires_grad=True)
+    (x.as_strided((5, 2), (1, 1)) * 2).sum().backward()
+    return [
+        *(f.view(d).tolist() for d in (t.int32, t.int16, t.uint8, t.int64, t.float64)),
+        t.tensor([1, 2, 300]).view(t.int32).tolist(),
+        t.tensor([1.0, 2]).half().view(dtype=t.int16).tolist(),
+        t.tensor([1, 0, 2], dtype=t.uint8).view(t.bool).tolist(),
+        t.tensor(5).view(t.float64).tolist(),
+        t.arange(10.0).as_strided((4, 3), (2, 1)).tolist(),
+        t.arange(12.0)[2:].as_strided((2, 2), (3, 1)).tolist(),
+        t.arange(12.0).view(3, 4).t().as_strided((2, 2), (3, 1), 1).tolist(),
+        x.grad.tolist(),
+    ]
+
+
+def test_bits_and_memory_are_read_otherwise():
+    assert read_otherwise(ht) == read_otherwise(torch)
+    with pytest.raises(ht.TensorError, match="reach element 10 of a memory of 10"):
+        ht.arange(10.0).as_strided((2,), (5,), 5)

@@ -401,3 +401,39 @@ def test_splitting_and_joining_are_inverse(shapes):
     assert all(start % 16 == 0 for start in layout.starts)
     parts = [g.full(s, i, ht.float32) for i, s in enumerate(shapes)]
     assert layout.join(parts).shape == (layout.size,)
+
+
+def averaged(t, seed):
+    """A model's averages and rates over a few steps."""
+    draw = np.random.default_rng(seed)
+    model = t.nn.Sequential(t.nn.Linear(3, 2), t.nn.BatchNorm1d(2))
+    state = {k: t.tensor(draw.normal(size=tuple(p.shape)).astype(np.float32) ** 2)
+             for k, p in model.named_parameters()}  # fmt: skip
+    model.load_state_dict(state, strict=False)
+    swa = t.optim.swa_utils
+    optimizer = t.optim.SGD(model.parameters(), lr=0.1)
+    averages = [
+        swa.AveragedModel(model),
+        swa.AveragedModel(model, avg_fn=swa.get_ema_avg_fn(0.9)),
+        swa.AveragedModel(model, multi_avg_fn=swa.get_ema_multi_avg_fn(0.8), use_buffers=True),
+    ]
+    schedule = swa.SWALR(optimizer, swa_lr=0.02, anneal_epochs=2)
+    x, rates = t.tensor(draw.normal(size=(8, 3)).astype(np.float32)), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        (model(x) ** 2).mean().backward()
+        optimizer.step()
+        schedule.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+        for average in averages:
+            average.update_parameters(model)
+    swa.update_bn([[x[:4]], [x[4:]]], averages[0])
+    tensors = [v for a in averages for _, v in sorted(a.state_dict().items())]
+    return rates, [v.detach().numpy() for v in tensors]
+
+
+def test_averages_of_models_are_pytorchs():
+    (rates, mine), (peer_rates, theirs) = averaged(ht, 5), averaged(torch, 5)
+    np.testing.assert_allclose(rates, peer_rates)
+    for a, b in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)

@@ -45,6 +45,59 @@ def permute(x: Node, dims: Sequence[int]) -> Node:
     return g.permute(x, order)
 
 
+_UNSIGNED = {8: DType.U8, 16: DType.U16, 32: DType.U32, 64: DType.U64}
+
+
+def read_as(x: Node, dtype: DType) -> Node:
+    """x's bits, in the order of memory, as another element type: the last axis grows or shrinks by
+    the quotient of the widths."""
+    if x.dtype is dtype:
+        return x
+    source = g.cast(x, DType.U8) if x.dtype is DType.BOOL else x
+    before, after = source.dtype.bits, 8 if dtype is DType.BOOL else dtype.bits
+    if before == after:
+        bits = source
+    elif not x.shape:
+        raise TensorError(f"a 0-d {x.dtype.numpy} tensor has no view as {dtype.numpy}")
+    elif before > after:
+        count, narrow = before // after, _UNSIGNED[after]
+        whole = g.bitcast(source, _UNSIGNED[before])
+        parts = [g.cast(e.shift_right(whole, after * i), narrow) for i in range(count)]
+        bits = g.reshape(stack(parts, -1), (*x.shape[:-1], x.shape[-1] * count))
+    else:
+        count, wide = after // before, _UNSIGNED[after]
+        if x.shape[-1] % count:
+            raise TensorError(
+                f"a view as {dtype.numpy} needs a multiple of {count} elements of "
+                f"{x.dtype.numpy} on the last axis, got {x.shape[-1]}"
+            )
+        grouped = g.reshape(
+            g.cast(g.bitcast(source, _UNSIGNED[before]), wide),
+            (*x.shape[:-1], x.shape[-1] // count, count),
+        )
+        bits = select(grouped, -1, 0)
+        for i in range(1, count):
+            bits = g.or_(bits, e.shift_left(select(grouped, -1, i), before * i))
+    return e.ne(bits, 0) if dtype is DType.BOOL else g.bitcast(bits, dtype)
+
+
+def strided(x: Node, size: Sequence[int], stride: Sequence[int], offset: int) -> Node:
+    """The elements of x in a row that lie at `offset` and the products of strides and places."""
+    if len(size) != len(stride):
+        raise TensorError(f"as_strided: {len(size)} sizes and {len(stride)} strides")
+    places = g.const(offset, DType.I64)
+    for a, (n, by) in enumerate(zip(size, stride, strict=True)):
+        shape = (1,) * a + (n,) + (1,) * (len(size) - 1 - a)
+        places = e.add(places, e.mul(g.reshape(g.arange(n), shape), by))
+    last = offset + sum((n - 1) * by for n, by in zip(size, stride, strict=True))
+    if 0 not in size and not 0 <= last < x.type.size:
+        raise TensorError(
+            f"as_strided: sizes {list(size)}, strides {list(stride)} and offset {offset} reach "
+            f"element {last} of a memory of {x.type.size}"
+        )
+    return g.gather(g.reshape(x, (x.type.size,)), g.broadcast(places, tuple(size)), 0)
+
+
 @operator(shares=True, aliases=("swapaxes", "swapdims"), aten="transpose")
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
     """x with two axes exchanged."""

@@ -3,9 +3,9 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stack.framework import functional
+from stack.framework import functional, optim
 from stack.framework.errors import absent
-from stack.framework.nn import init, rows, utils
+from stack.framework.nn import averages, init, rows, utils
 from stack.framework.nn.containers import (
     ModuleDict,
     ModuleList,
@@ -76,6 +76,9 @@ from stack.framework.optim.clip import clip_grad_norm_
 
 # `import ...nn.functional as F` finds it as it finds PyTorch's.
 sys.modules[f"{__name__}.functional"] = functional
+# The averages are of modules, which lie above optimizers.
+sys.modules[f"{optim.__name__}.swa_utils"] = averages
+vars(optim)["swa_utils"] = averages
 
 __all__ = [
     "GRU",
