@@ -65,10 +65,11 @@ class Listed(NamedTuple):
     operation: Operation
     lengths: tuple[int | None, ...]
 
-    def __call__(self, *operands: Any) -> Any:
+    def __call__(self, *operands: Any, **named: Any) -> Any:
         rest = iter(operands)
         return self.operation(
-            *[next(rest) if n is None else [next(rest) for _ in range(n)] for n in self.lengths]
+            *[next(rest) if n is None else [next(rest) for _ in range(n)] for n in self.lengths],
+            **named,
         )
 
 
