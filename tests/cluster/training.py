@@ -19,6 +19,7 @@ from stack.parallel import Mesh, data_parallel
 from stack.storage import NoCheckpoint
 
 ROWS, WIDTH = 16, 24
+HELD_S = 600.0
 
 
 def main() -> int:
@@ -41,27 +42,30 @@ def main() -> int:
 
     compiled = ht.jit(train)
     with TreeCheckpoints(out / "saved", mesh.join("data"), keep=2) as saves:
-        step, ending = 0, False
+        first, ending = 0, False
         try:
-            step, state = saves.load()
+            first, state = saves.load()
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
         except NoCheckpoint:
             pass
-        while step < steps and not ending:
-            x, y = np.random.default_rng(step).standard_normal((2, ROWS, WIDTH), np.float32)
+        for step in range(first + 1, steps + 1):
+            x, y = np.random.default_rng(step - 1).standard_normal((2, ROWS, WIDTH), np.float32)
             loss = compiled(parallel.part(x), parallel.part(y)).item()
-            step += 1
             if parallel.rank == 0:
                 with (out / "losses").open("a") as losses:
                     losses.write(f"{step} {loss.hex()}\n")
             ending = parallel.any(bool(asked))
+            until_s = time.monotonic() + HELD_S
             while not ending and step >= held and parallel.any(not (out / "go").exists()):
+                assert time.monotonic() < until_s, "nobody lets the training go on"
                 time.sleep(0.1)
                 ending = parallel.any(bool(asked))
             if ending or step % 2 == 0:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 saves.save(step, state, later="remove").wait_committed()
+            if ending:
+                break
     return 143 if ending else 0
 
 

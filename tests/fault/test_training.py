@@ -38,7 +38,7 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     (tmp_path / "out").mkdir()
     # A spare takes the place of the first one, which is killed; the others go on without the
     # second one, which is stopped.
-    options = ("-n", "3", "--least", "2", "--spares", "1", "--restarts", "1", "--devices", "cpu:0")
+    options = ("-n", "3", "--least", "2", "--spares", "1", "--restarts", "0", "--devices", "cpu:0")
     plan = "kill at step nth 12 rank 1; stop at step nth 16 rank 0"
     options += ("--events", "events", "--faults", plan)
     done = Folder(tmp_path).run(*options, train.__file__, tmp_path / "out", STEPS)
