@@ -467,7 +467,10 @@ class CellTape:
 
     def _compiled(self, numbers: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
         """The plan for these values, and which inputs it takes."""
-        nodes, inline = self._nodes(numbers), Inlining()
+        nodes = self._nodes(numbers)
+        # No others: an equal node that another tape computed is none of this one's inputs.
+        known = {nodes[n]: leaf for n, leaf in self._known.items() if n in nodes}
+        inline = Inlining(leaves={n: leaf for n, leaf in known.items() if n.op != "input"})
         outputs = [inline(nodes[n]) for n in numbers]
         assert None not in outputs, "a tape's values are made of arrays"
         inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])

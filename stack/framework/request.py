@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from hal.tile.node import Node, rebuild
 from stack import ops as g
@@ -13,12 +13,15 @@ class Inlining:
     """Rewrites nodes so that every leaf with a value, and every kept leaf, is an input, numbered as
     it is met.
 
-    Leaves that only have an origin are replaced by it. `inputs` holds the leaves in the order of
-    their numbers, `fed` every node that a leaf is at or below, whether it has a value or an origin.
+    Leaves that only have an origin are replaced by it, and nodes by the `leaves` that have their
+    values. `inputs` holds the leaves in the order of their numbers, `fed` every node that a leaf is
+    at or below, whether it has a value or an origin.
     """
 
-    def __init__(self, kept: Container[Node] = ()) -> None:
-        self.kept = kept
+    def __init__(
+        self, kept: Container[Node] = (), leaves: Mapping[Node, Node] = store.leaves
+    ) -> None:
+        self.kept, self._leaves = kept, leaves
         self.inputs: list[Node] = []
         self.fed: set[Node] = set()
         self._done: dict[Node, Node | None] = {}
@@ -53,7 +56,7 @@ class Inlining:
         if n.op == "input":
             origin = None if n in self.kept else store.origins.get(n)
             return () if origin is None else (origin,)
-        leaf = store.leaves.get(n)
+        leaf = self._leaves.get(n)
         return n.srcs if leaf is None else (leaf,)
 
     def _rewritten(self, n: Node, below: tuple[Node, ...]) -> Node | None:

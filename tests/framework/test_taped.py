@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import stack.framework as ht
 from stack.framework import store
@@ -69,6 +70,27 @@ def test_gradients_flow_through_nodes_that_a_tape_has_become(x):
     (scaled * weight).sum().backward(create_graph=True)
     assert not is_on_tape(scaled)
     np.testing.assert_array_equal(weight.grad.numpy(), (DATA * 3).sum(0))
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_another_tape_computed_is_no_input(read):
+    """The scale is an equal node both times; what the first tape has of it is none of the second's
+    inputs."""
+
+    def program(t):
+        mean = t.tensor([[1.0, 2.0], [3.0, 4.0], [0.0, 1.0]])
+        p = t.nn.Parameter(t.zeros(1, 2))
+        _optimizer = t.optim.SGD([p], lr=1.0)
+        normal = t.distributions.Normal(mean, t.exp(p.expand_as(mean)))
+        found = normal.log_prob(t.tensor([[1.0, 1.0], [3.0, 2.0], [0.0, 0.0]])).sum(1)
+        (found * t.tensor([1.0, -2.0, 3.0])).sum().backward()
+        first = p.grad.tolist() if read else None
+        p.grad = None
+        normal = t.distributions.Normal(mean, t.exp(p.expand_as(mean)))
+        (-0.01 * normal.entropy().sum(1).mean()).backward()
+        return first, p.grad.tolist()
+
+    assert program(ht) == program(torch)
 
 
 def test_a_trace_and_a_tape_do_not_meet(x):
