@@ -6,7 +6,8 @@
 It needs root and the command `ip`. A job has a host for each rank and spare, or for so many as
 `slots` says: with `--ranks 1 --spares 2`, or `--slots 4`, all ranks may be on the host that is
 lost, and a copy counts. Once one host is left, a new job begins. Of each kind the time is said
-from the fault to the first step that all ranks of the next epoch have done. Kinds:
+from the fault to the first step that all ranks of the next epoch have done. Whoever is blamed has
+to be the one that was struck. Kinds:
 
     rank    the process of a rank is killed
     host    the link of a host is cut and all its processes are killed, its agent, too
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fault_kills import SCRIPT, Events, said
+from benchmarks.row import BenchmarkError
 from tests.comm.engine.hosts import Hosts, hosts, why_not
 
 LONGEST_S = 60.0
@@ -148,6 +150,7 @@ def one_job(
         ):
             job = Watched(file, process)
             gone: set[int] = set()
+            blamable: set[str] = set()
             try:
                 for _ in range(times):
                     if len(gone) + 1 == made.count:
@@ -163,6 +166,11 @@ def one_job(
                     at_s = harm(made, host, member, kind, job)
                     goes_on = partial(all_do_steps, without=struck, since_s=at_s)
                     found.append(job.until(goes_on) - at_s)
+                    blamable |= set(struck)
+                    seen = job.events.read()
+                    blamed = {e["member"] for e in seen if e["event"] == "faulty"} - blamable
+                    if blamed:
+                        raise BenchmarkError(f"{kind}: {sorted(blamed)} were well")
                     if kind in OF_HOSTS:
                         gone.add(host)
             except TimeoutError as error:

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from math import isfinite
 from statistics import median
@@ -20,6 +20,7 @@ import numpy as np
 from hal.core.errors import DeadlineExceeded, DeviceLost, HalError, InvalidCall
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
+from stack.comm.store import Store
 from stack.comm.world import LINE, PREFIX, World
 from stack.fault.compare import Comparison, Holder, compared, first_of
 from stack.fault.generations import Generation, Generations, Memory, last_of
@@ -42,6 +43,9 @@ has flipped."""
 STUCK_STEPS, STUCK_S = 10, 5.0
 """A rank that does not come to a call for so many times the median of the last steps, and for so
 many seconds at least, is stuck."""
+REACH_S = 2.0
+"""Before a rank says that another one is silent it looks for so long whether it reaches the job's
+store itself: of two that do not hear each other the one that is cut off comes too late."""
 _STEPS = 16
 """Of which the median is taken, and which have to be done before."""
 _LOOK_S = 0.05
@@ -237,6 +241,7 @@ class Training:
             self._hearing = Hearing(self._line, self._leave_the_lost)
         if Member.of(self._world.member).start:
             self._warm(step)
+        _reach(self._world, self._world.deadline_s)  # where no network leads, it is of no use
         self._line.say({"say": "arrived", "member": self._world.member}, (), GO_ON_S)
         self._enter(step)
 
@@ -729,7 +734,16 @@ class Training:
         if kind and isinstance(failure, PeerLost):
             name = self._members[failure.rank]
             if self._world is not None and name != self._world.member:
+                if kind == "silent":
+                    with suppress(HalError):
+                        _reach(self._world, REACH_S)
                 self._tell(say="faulty", member=name, kind=kind, why=str(failure))
+
+
+def _reach(world: World, seconds: float) -> None:
+    """Ask the job's store for anything. Raises DeadlineExceeded when it does not answer in time."""
+    with closing(Store.of(world)) as store:
+        store.usage(seconds)
 
 
 def _most_common(kinds: Sequence[int]) -> int:

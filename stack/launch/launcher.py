@@ -158,6 +158,8 @@ class Launcher:
         """From which host to which one the state is copied."""
         self._without_room: set[int] = set()
         """Hosts that took no copies in this epoch."""
+        self._cut_off: set[int] = set()
+        """Hosts with a process that was silent, since none has come from there."""
         self._reached: dict[str, int] = {}
         self._log = EventLog(plan.events)
         self._store = ""
@@ -318,7 +320,7 @@ class Launcher:
         """Where all ranks are on one host, let another one have a copy of their state after each
         step; whether it is so. Ranks on several hosts hold the same, all of it."""
         ranks_at = {self._plan.seats[m.seat].host for m in epoch.members}
-        fit = self._copies_at.keys() - self._without_room
+        fit = self._copies_at.keys() - self._without_room - self._cut_off
         alive = [host for host in fit if not self._links[host].is_lost]
         copied = None
         if len(ranks_at) == 1 and len(alive) >= COPIES and ranks_at <= set(alive):
@@ -384,6 +386,7 @@ class Launcher:
         """What the process of a seat says on its line."""
         match words:
             case {"say": "arrived", "member": member}:
+                self._cut_off.discard(self._plan.seats[seat].host)  # it has reached the store
                 self._feed(Arrived(Member.of(member)))
             case {"say": "faulty", "member": member, "kind": kind, "why": why}:
                 self._accuse(seat, Member.of(member), kind, why)
@@ -422,7 +425,9 @@ class Launcher:
         self._accused.add(member)
         self._found(kind, member.seat, why)
         if kind == "silent":
-            self._links[self._plan.seats[member.seat].host].suspect()
+            host = self._plan.seats[member.seat].host
+            self._links[host].suspect()
+            self._cut_off.add(host)
         self._feed(Faulty(member, why))
 
     def _found(self, kind: str, seat: int, why: str) -> None:

@@ -1,4 +1,4 @@
-"""The long trials, shortly: a job among strangers, and ranks that are killed."""
+"""The long trials, shortly: a job among strangers, ranks that are killed, hosts that are cut off."""
 
 import json
 import os
@@ -16,7 +16,11 @@ pytestmark = [
 
 
 def soak(name, *arguments):
-    command = [sys.executable, "-m", f"benchmarks.soak.{name}", *map(str, arguments)]
+    return run(f"soak.{name}", *arguments)
+
+
+def run(name, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.{name}", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -36,3 +40,8 @@ def test_survivors_name_the_rank_that_was_killed_and_nothing_is_left():
     rows = [json.loads(line) for line in soak("kills", "--seed", 4, "--count", 2).splitlines()]
     assert rows[-1]["failed"] == 0
     assert [row["faults"] for row in rows[:-1]] == [[], []]
+
+
+def test_of_two_ranks_the_one_that_is_cut_off_is_blamed():
+    said = run("fault_hosts", 2, 3, "--kind", "link", "--ranks", 2, "--spares", 1)
+    assert said.startswith("link: 2 recoveries"), said
