@@ -1,4 +1,4 @@
-"""The long trials, shortly: a job among strangers, ranks that are killed, hosts that are cut off."""
+"""The long trials, shortly: a job among strangers, killed ranks, hosts that are cut off."""
 
 import json
 import os
