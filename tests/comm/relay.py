@@ -22,6 +22,7 @@ class Relay:
         self.holding = False
         self._target = target
         self._pairs = {}
+        self._turn = threading.Lock()
         self._ended = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._pass, daemon=True)
@@ -42,8 +43,9 @@ class Relay:
 
     def cut(self):
         """End every connection, at both ends."""
-        for link in list(self._pairs):
-            self._end(link)
+        with self._turn:
+            for link in list(self._pairs):
+                self._end(link)
 
     def _end(self, link):
         other = self._pairs.pop(link, None)
@@ -57,15 +59,20 @@ class Relay:
             links = [] if self.holding else list(self._pairs)
             try:
                 ready = select.select([self._listener, *links], [], [], TURN_S)[0]
-            except ValueError:  # cut by another thread meanwhile
+            except (ValueError, OSError):  # cut by another thread meanwhile
                 continue
-            for link in ready:
-                self._accept() if link is self._listener else self._move(link)
+            with self._turn:
+                for link in ready:
+                    self._accept() if link is self._listener else self._move(link)
 
     def _accept(self):
         self._listener.settimeout(END_S)
         link, _ = self._listener.accept()
-        other = socket.create_connection(("127.0.0.1", self._target), END_S)
+        try:
+            other = socket.create_connection(("127.0.0.1", self._target), END_S)
+        except OSError:  # the server has gone: who connects learns it here as there
+            link.close()
+            return
         self._pairs[link], self._pairs[other] = other, link
 
     def _passed(self, data):

@@ -149,6 +149,7 @@ def flat(value):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.func imports
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr:UserWarning")  # its linearize
 @pytest.mark.parametrize("name", sample("functions of functions", list(FUNCTIONS), 6))
 def test_derivatives_of_functions_are_torchs(name, draw_floats):
     arrays, found = draw_floats((3,), (3,), (2, 3)), []
