@@ -31,7 +31,7 @@ from gpt import GPT, GPTConfig, decay_groups
 
 import stack.framework as ht
 from stack.fault import Training
-from stack.fault.training import COMPARE_EVERY
+from stack.fault.compare import COMPARE_EVERY
 from stack.framework import optim
 
 WARM = 3

@@ -11,6 +11,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+COMPARE_EVERY = 16
+"""After every so many steps ranks compare what they hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.core.errors import OutOfMemory
 from stack.fault.state import Array
-from stack.launch.keeping import HEADER, MAGIC, PAGE
+from stack.launch.keeping import HEADER, MAGIC, PAGE, Head, pages
 
 _SPARE_NBYTES = 1 << 16
 """Plain values may grow by this much, and to twice what they were, before memory is made anew."""
@@ -44,7 +44,7 @@ class Memory:
     @classmethod
     def made(cls, plain_nbytes: int, tensor_nbytes: int) -> Memory:
         """Raises OutOfMemory."""
-        room = PAGE + _pages(2 * plain_nbytes + _SPARE_NBYTES) + _pages(tensor_nbytes)
+        room = PAGE + pages(2 * plain_nbytes + _SPARE_NBYTES) + pages(tensor_nbytes)
         descriptor = os.memfd_create("hal-state")
         try:
             os.posix_fallocate(descriptor, 0, room)
@@ -54,22 +54,19 @@ class Memory:
         return cls(descriptor)
 
     def fits(self, plain_nbytes: int, tensor_nbytes: int) -> bool:
-        return PAGE + _pages(plain_nbytes) + _pages(tensor_nbytes) <= self.nbytes
+        return PAGE + pages(plain_nbytes) + pages(tensor_nbytes) <= self.nbytes
 
     def begin(self, layout: int, plain: bytes, tensor_nbytes: int, kind: int) -> Array:
         """Where the tensors of the next generation go. Until `end` there is none here."""
-        head = (MAGIC, 0, 0, layout, len(plain), tensor_nbytes, 0, 0, kind)
-        HEADER.pack_into(self._map, 0, *head)
+        self._say(Head(MAGIC, 0, 0, layout, len(plain), tensor_nbytes, kind=kind))
         self._bytes[PAGE : PAGE + len(plain)] = np.frombuffer(plain, np.uint8)
         return self._tensors(len(plain), tensor_nbytes)
 
     def end(self, step: int, epoch: int, agreed: bool = False) -> None:
         """All is there: it is the state after so many steps, of this epoch, and all ranks have
         `agreed` that they hold the same or not."""
-        _, _, _, layout, plain_nbytes, nbytes, _, _, kind = HEADER.unpack_from(self._map)
         for whole in (0, 1):
-            head = (MAGIC, whole, step, layout, plain_nbytes, nbytes, epoch, agreed, kind)
-            HEADER.pack_into(self._map, 0, *head)
+            self._say(self._head._replace(whole=whole, step=step, epoch=epoch, agreed=agreed))
 
     def forget(self) -> None:
         """There is no generation here."""
@@ -78,8 +75,7 @@ class Memory:
     @property
     def order(self) -> tuple[int, int]:
         """The epoch and the step of the generation that is here; (-1, -1) without a whole one."""
-        magic, whole, step, *_, epoch, _, _ = HEADER.unpack_from(self._map)
-        return (epoch, step) if (magic, whole) == (MAGIC, 1) else (-1, -1)
+        return self._head.order
 
     @property
     def step(self) -> int:
@@ -89,23 +85,27 @@ class Memory:
     @property
     def is_agreed(self) -> bool:
         """Whether all ranks held the same as what is here, when they compared."""
-        return self.step >= 0 and bool(HEADER.unpack_from(self._map)[-2])
+        return self.step >= 0 and bool(self._head.agreed)
 
     def whole(self) -> Generation | None:
         """What is here, if it is whole; its tensors stay in this memory."""
         if self.step < 0:
             return None
-        _, _, step, layout, plain_nbytes, nbytes, *_, kind = HEADER.unpack_from(self._map)
-        plain = self._bytes[PAGE : PAGE + plain_nbytes].tobytes()
-        return Generation(step, layout, kind, plain, self._tensors(plain_nbytes, nbytes))
+        head = self._head
+        plain = self._bytes[PAGE : PAGE + head.plain_nbytes].tobytes()
+        tensors = self._tensors(head.plain_nbytes, head.tensor_nbytes)
+        return Generation(head.step, head.layout, head.kind, plain, tensors)
+
+    @property
+    def _head(self) -> Head:
+        return Head._make(HEADER.unpack_from(self._map))
+
+    def _say(self, head: Head) -> None:
+        HEADER.pack_into(self._map, 0, *head)
 
     def _tensors(self, plain_nbytes: int, nbytes: int) -> Array:
-        start = PAGE + _pages(plain_nbytes)
+        start = PAGE + pages(plain_nbytes)
         return self._bytes[start : start + nbytes]
-
-
-def _pages(nbytes: int) -> int:
-    return -(-nbytes // PAGE) * PAGE
 
 
 def last_of(held: Iterable[Sequence[Memory]]) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from stack.fault.compare import COMPARE_EVERY
 from stack.launch.faults import DISK_FULL, EPOCH, STEP, TORN_WRITE, JobFault, JobFaults
 from stack.launch.keeping import whole_step
 
@@ -192,8 +193,9 @@ def _round(
             report.failed.append(f"status {status} without a fault: {where}: {said}")
             return
         report.all_copies_died += status != -signal.SIGKILL
-        kept, damage = _kept_step(folder), {DISK_FULL, TORN_WRITE}
-        if kept < whole and status == -signal.SIGKILL and not damage & {e["kind"] for e in struck}:
+        kept, kinds = _kept_step(folder), {event["kind"] for event in struck}
+        least = whole - COMPARE_EVERY if "flip" in kinds else whole  # where ranks held the same
+        if kept < least and status == -signal.SIGKILL and not {DISK_FULL, TORN_WRITE} & kinds:
             report.lost.append(f"step {whole} was done, {kept} is on disk: {where}")
             return
         done = {event["fault"] for event in struck}

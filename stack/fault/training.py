@@ -22,7 +22,7 @@ from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentR
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import LINE, PREFIX, World
-from stack.fault.compare import Comparison, Holder, compared, first_of
+from stack.fault.compare import COMPARE_EVERY, Comparison, Holder, compared, first_of
 from stack.fault.generations import Generation, Generations, Memory, last_of
 from stack.fault.hearing import Hearing
 from stack.fault.parts import AXIS, Loss, Parts, Warmed, shares
@@ -35,8 +35,6 @@ from stack.parallel import Mesh
 
 GO_ON_S = 60.0
 """How long a rank whose group has failed waits for the launcher to say who goes on."""
-COMPARE_EVERY = 16
-"""After every so many steps ranks compare what they hold."""
 MOST_BACKS = 3
 """So often ranks go back to the step at which they agreed last; who differs then is not a bit that
 has flipped."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from hal.net.handshake import BACKLOG, Acceptor, HandshakeError, Known, Terms, prove
 from hal.net.seal import TAG_NBYTES, Seals
 from stack.comm.world import host_and_port
-from stack.launch.keeping import HEADER, order_of
+from stack.launch.keeping import HEADER, Head, order_of
 
 PIECE_NBYTES = 1 << 20
 _PIECES = 16
@@ -304,9 +304,10 @@ class Giver:
             # Who has another step there meanwhile will ask for it; that ranks have agreed on this
             # one, or are in another epoch with it, may have come
             piece, at, self._at = os.pread(self._memory, HEADER.size, 0), 0, -1
-            magic, _, step, *rest = HEADER.unpack(piece)
-            piece = HEADER.pack(magic, step == self._order[1], step, *rest)
-            self._order = self._order if step != self._order[1] else (rest[3], step)
+            found = Head._make(HEADER.unpack(piece))
+            is_same = found.step == self._order[1]
+            piece = HEADER.pack(*found._replace(whole=is_same))
+            self._order = (found.epoch, found.step) if is_same else self._order
         head = _HEAD.pack(whole, at, len(piece))
         self._outbox = memoryview(b"".join((head, self._seals.tag(head, piece), piece)))
         return True

@@ -2,7 +2,8 @@
 
 A rank keeps its state in memory that the agent of its host has open (`stack.fault.generations`).
 Whatever ends the ranks, also the end of the launcher, the agent writes the newest whole generation
-of its host, and the agent of the next job gives it to the ranks that arrive.
+of its host, and the agent of the next job gives it to the ranks that arrive. Where ranks held
+different values, so that a bit has flipped, it is the one after which all held the same.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ import os
 import struct
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 MAGIC = b"HALSTATE"
 HEADER = struct.Struct("<8sQqQQQqQQ")
-"""What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors; the epoch
-in which it was made, 0 before the first; whether all ranks held the same when they compared; and a
-number for the kind of device that computed it."""
+"""A `Head` as it stands before a generation."""
 EPOCH_AT = struct.calcsize("<8sQqQQQ")
 """Where the epoch is."""
 PAGE = 4096
@@ -32,14 +33,47 @@ _LOCK_S, _LOOK_S = 60.0, 0.01
 _CHECK = struct.Struct("<I")
 
 
+class Head(NamedTuple):
+    """What a generation is: whether it is whole, its step, a number for names and shapes of its
+    tensors, the bytes of plain values and of tensors, the epoch in which it was made, 0 before the
+    first, whether all ranks held the same when they compared, and a number for the kind of device
+    that computed it."""
+
+    magic: bytes
+    whole: int
+    step: int
+    layout: int
+    plain_nbytes: int
+    tensor_nbytes: int
+    epoch: int = 0
+    agreed: int = 0
+    kind: int = 0
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The epoch and the step, by which a newer generation is told; (-1, -1) of one that is not
+        whole."""
+        return (self.epoch, self.step) if (self.magic, self.whole) == (MAGIC, 1) else (-1, -1)
+
+    @property
+    def tensors_at(self) -> int:
+        """Where the tensors begin."""
+        return PAGE + pages(self.plain_nbytes)
+
+
+def pages(nbytes: int) -> int:
+    """So many bytes in whole pages."""
+    return -(-nbytes // PAGE) * PAGE
+
+
 def order_of(descriptor: int) -> tuple[int, int]:
-    """The epoch and the step of the generation in a memory, by which a newer one is told; (-1, -1)
-    without a whole one."""
+    """The order of the generation in a memory; (-1, -1) without a whole one."""
+    return _head(descriptor).order
+
+
+def _head(descriptor: int) -> Head:
     head = os.pread(descriptor, HEADER.size, 0)
-    if len(head) < HEADER.size:
-        return -1, -1
-    magic, whole, step, *_, epoch, _, _ = HEADER.unpack(head)
-    return (epoch, step) if (magic, whole) == (MAGIC, 1) else (-1, -1)
+    return Head._make(HEADER.unpack(head.ljust(HEADER.size, b"\0")))
 
 
 def step_of(descriptor: int) -> int:
@@ -66,8 +100,8 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
         for old in (file, before, note, *_unfinished(folder)):
             old.unlink(missing_ok=True)
         return
-    newest = max(memories, key=order_of, default=None)
-    if newest is None or step_of(newest) < 0:
+    newest, doubt = _right(memories)
+    if newest is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder) as descriptor:
@@ -75,6 +109,8 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
         there = whole_step(file)
         if step_of(newest) <= max(there, whole_step(before)):
             return
+        if doubt:
+            note.write_text(doubt)
         for old in _unfinished(folder):
             old.unlink(missing_ok=True)
         made = folder / f"{_NAME}.{os.getpid()}"
@@ -88,6 +124,41 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
             note.write_text(f"the state after step {step_of(newest)} was not kept: {error}")
             raise
         os.fsync(descriptor)
+
+
+def _right(memories: Sequence[int]) -> tuple[int | None, str]:
+    """Of the memories the one with the newest generation that all ranks of the last epoch have, if
+    those that computed it on one kind of device hold the same; else with the newest on which ranks
+    have agreed, and in words why. None where nothing is whole."""
+    heads = {memory: head for memory in memories if (head := _head(memory)).order[1] >= 0}
+    newest = max((head.order for head in heads.values()), default=(-1, -1))
+    if newest[0] > 0:  # before the first epoch ranks may hold what they like
+        held = Counter(head.order for head in heads.values() if head.epoch == newest[0])
+        newest = max(order for order, count in held.items() if count == max(held.values()))
+    here = [memory for memory, head in heads.items() if head.order == newest]
+    if not here:
+        return None, ""
+    first: dict[int, int] = {}
+    like = [first.setdefault(heads[memory].kind, memory) for memory in here]
+    if newest[0] <= 0 or all(map(_same_tensors, like, here)):
+        return here[0], ""
+    agreed = [memory for memory, head in heads.items() if head.agreed]
+    found = max(agreed, key=order_of, default=here[0])
+    doubt = f"after step {newest[1]} ranks held different values, and nobody knows whose are right;"
+    return found, f"{doubt} the state after step {step_of(found)} was kept"
+
+
+def _same_tensors(one: int, other: int) -> bool:
+    heads = [_head(memory) for memory in (one, other)]
+    left, *others = {head.tensor_nbytes for head in heads}
+    at = [head.tensors_at for head in heads]
+    while left > 0 and not others:
+        size = min(_PIECE_NBYTES, left)
+        pieces = [os.pread(m, size, a + left - size) for m, a in zip((one, other), at, strict=True)]
+        if pieces[0] != pieces[1]:
+            return False
+        left -= size
+    return not others
 
 
 def _unfinished(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stack.launch.keeping import HEADER, MAGIC, PAGE, kept_in, settle, tear
+from stack.launch.keeping import HEADER, MAGIC, PAGE, Head, kept_in, settle, tear
 from tests.draw import stream
 
 
@@ -17,10 +17,13 @@ def memory():
     """Makes memories of agents, each with a whole generation."""
     made = []
 
-    def make(step, nbytes=20000):
+    def make(step, nbytes=20000, flipped=-1, **said):
         made.append(os.memfd_create("state"))
-        os.pwrite(made[-1], HEADER.pack(MAGIC, 1, step, 7, 0, nbytes, 0, 0, 0), 0)
-        os.pwrite(made[-1], stream("generations").randbytes(nbytes), PAGE)
+        os.pwrite(made[-1], HEADER.pack(*Head(MAGIC, 1, step, 7, 0, nbytes, **said)), 0)
+        tensors = bytearray(stream("generations").randbytes(nbytes))
+        if flipped >= 0:
+            tensors[flipped] ^= 1
+        os.pwrite(made[-1], tensors, PAGE)
         return made[-1]
 
     yield make
@@ -53,6 +56,44 @@ def test_the_newest_is_kept_and_the_one_before(tmp_path, memory):
     os.close(again.memory)
     settle(tmp_path, [], True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "flipped", "kinds", "wanted"),
+    [
+        ((9, 9, 9), (-1, -1, -1), (0, 0, 0), 9),
+        ((9, 9, 9), (-1, 19999, -1), (0, 0, 0), 4),  # nobody knows what it was passed on to
+        ((9, 9), (0, -1), (0, 0), 4),
+        ((9, 9, 9), (-1, 0, -1), (0, 3, 0), 9),  # another kind of device has other roundings
+        ((9, 9, 9), (-1, 0, 0), (0, 3, 3), 9),
+        ((9, 9, 9), (-1, -1, 0), (0, 3, 3), 4),
+        ((9,), (0,), (0,), 9),
+        ((9, 9, 9, 8), (-1, -1, -1, 0), (0, 0, 0, 0), 9),
+    ],
+)
+def test_where_ranks_held_different_values_the_last_is_kept_that_was_the_same(
+    tmp_path, memory, steps, flipped, kinds, wanted
+):
+    agreed = [memory(4, epoch=2, agreed=1) for _ in steps[1:]]
+    newer = [memory(12, epoch=1, flipped=flip) for flip in (0, 1)]  # a past that was given up
+    given = zip(steps, flipped, kinds, strict=True)
+    last = [memory(step, epoch=2, flipped=flip, kind=kind) for step, flip, kind in given]
+    settle(tmp_path, [*newer, *agreed, *last], False)
+    found = kept_in(tmp_path)
+    assert found.step == wanted
+    os.close(found.memory)
+    assert [("step 9 ranks held different" in why) for why in found.lacks] == [True] * (wanted < 9)
+
+
+def test_a_step_that_only_some_ranks_have_done_is_not_kept(tmp_path, memory):
+    settle(tmp_path, [memory(n, epoch=3, flipped=n) for n in (5, 5, 6, 6, 7)], False)
+    found = kept_in(tmp_path)
+    os.close(found.memory)
+    assert found.step == 6
+    settle(tmp_path / "first", [memory(0), memory(0, flipped=3), memory(8)], False)
+    newest = kept_in(tmp_path / "first")  # before ranks meet they hold what they like
+    os.close(newest.memory)
+    assert newest.step == 8
 
 
 @pytest.mark.parametrize("is_well", [False, True])
