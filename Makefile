@@ -8,7 +8,7 @@ TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
-NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
+NATIVE := $(wildcard *.py stack/*/native/* stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
 .PHONY: setup train test lint mutants bench sanitize engines clean cuda-text fuzz models site wheels changelog
 

@@ -203,7 +203,7 @@ def _print_compilations(console: Console, notes: Sequence[Compilation], every: b
     """What was compiled and why; equal reasons once."""
     reasons = Counter(map(str, notes))
     shown = list(reasons.items()) if every else reasons.most_common(MOST)
-    console.print(f"{len(notes)} graphs were compiled, or found compiled:", markup=False)
+    console.print(f"{len(notes)} notes on what was compiled, or found compiled:", markup=False)
     for reason, times in shown:
         console.print(f"  {times} x {reason}", markup=False)
     if len(shown) < len(reasons):

@@ -12,10 +12,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
@@ -68,7 +69,7 @@ class _Here(threading.local):
 
     def __init__(self) -> None:
         self.context = Context()
-        self.unsettled = self.context.unsettled
+        self.unsettled, self.recordings = self.context.unsettled, self.context.recordings
         self.device = ""
         self.seed: int | None = None
         self.generators: dict[str, Any] = {}
@@ -105,6 +106,8 @@ os.register_at_fork(after_in_child=_leave_parent)
 
 Hook = Callable[[Node], Node]
 """From a gradient to the one that takes its place."""
+
+NO_HOOKS: Mapping[int, Hook] = MappingProxyType({})
 
 hooked: WeakKeyDictionary[Node, dict[int, Hook]] = WeakKeyDictionary()
 """What looks at the gradient of a computed node."""
@@ -172,7 +175,7 @@ class Cell:
     part: Part | None
     recording: Recording | None
     shown: Type
-    hooks: dict[int, Hook]
+    hooks: Mapping[int, Hook]
     """What looks at the gradient of a leaf; of others `hooked` has them."""
 
     def __init__(self, node: Node, device: str, owns: bool, requires_grad: bool) -> None:
@@ -182,9 +185,9 @@ class Cell:
         self._requires_grad = requires_grad
         self.serial = next(serials)
         self.link = None
-        self.hooks = {}
+        self.hooks = NO_HOOKS
         self._waits: WeakValueDictionary[int, Cell] | None = None
-        self._windows: list[weakref.ref[Cell]] = []
+        self._windows: Sequence[weakref.ref[Cell]] = ()
         self.recording = self.part = None
         if owns:
             owners[node] = weakref.ref(self)
@@ -259,11 +262,15 @@ class Cell:
 
     def windows(self) -> list[Cell]:
         """The cells that are linked to this one."""
-        if not self._windows:
+        noted = self._windows
+        if not isinstance(noted, list):
             return []
-        alive = [w for w in [r() for r in self._windows] if w is not None and _source(w) is self]
-        self._windows = [weakref.ref(w) for w in alive]
-        return alive
+        with store.lock:  # while another thread may note one more
+            count = len(noted)
+            found = [(r, r()) for r in noted[:count]]
+            alive = [(r, w) for r, w in found if w is not None and _source(w) is self]
+            noted[:count] = [r for r, _ in alive]
+        return [w for _, w in alive]
 
 
 def _source(cell: Cell) -> Cell | None:
@@ -283,8 +290,26 @@ def connect(cell: Cell, link: Link, shown: Type | None = None) -> None:
     if cell.link is None:
         cell.shown = cell.node.type if shown is None else shown
     cell.link = link
-    link.source._windows.append(weakref.ref(cell))
+    note_window(link.source, cell)
     cell.settled()
+
+
+_MANY = 16
+
+
+def note_window(source: Cell, window: Cell) -> None:
+    """Note among the windows on a cell one more. Those that are gone are forgotten whenever their
+    number may have doubled."""
+    noted = source._windows
+    if not isinstance(noted, list):
+        with store.lock:  # another thread may note the first one, too
+            if not isinstance(source._windows, list):
+                source._windows = []
+            noted = source._windows
+    count = len(noted)
+    if count >= _MANY and count & (count - 1) == 0:
+        source.windows()
+    noted.append(weakref.ref(window))
 
 
 def stale(cell: Cell) -> None:

@@ -13,6 +13,7 @@ from stack.framework import dtypes
 from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
 from stack.framework.operators import Operators
 from stack.framework.tensor import Several, Tensor, call, show
+from stack.recorder import _walk as walk
 
 _LISTS = (list, tuple)
 
@@ -24,12 +25,19 @@ def function_of(public: Public) -> Callable[..., Any]:
     run = show if public.face.shares else call
     if public.face.waits:
         return expression
-    own = list(signature(expression).parameters)
+    parameters = signature(expression).parameters.values()
+    own = [p.name for p in parameters]
+    by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        del by_place[1:]
     named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
     named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
     writes = public.face.layer and public.face.in_place
+    is_simple = not (sizes or writes)
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if is_simple and not kwargs and args and type(args[0]) is Tensor:
+            return run(expression, *args)
         first = args[0] if args else None
         if isinstance(first, Several):
             return getattr(first, public.face.name)(*args[1:], **kwargs)
@@ -39,8 +47,10 @@ def function_of(public: Public) -> Callable[..., Any]:
             kwargs = {named.get(name, name): value for name, value in kwargs.items()}
             if "dtype" in kwargs:
                 kwargs["dtype"] = dtypes.of(kwargs["dtype"])
-            if not args:
-                args = (kwargs.pop(own[0]),) if own[0] in kwargs else ()
+            for name in by_place[len(args) :]:
+                if name not in kwargs:
+                    break
+                args = *args, kwargs.pop(name)
         if writes and (len(args) > len(own) or "inplace" in kwargs):
             is_in_place = kwargs.pop("inplace", args[len(own) :] == (True,))
             args = args[: len(own)]
@@ -84,6 +94,9 @@ def expose(public: Public) -> None:
         name, is_reflected = TWO[face.symbol]
 
         def forward(self: Tensor, other: Any) -> Any:
+            found = walk.known(expression, self, other)
+            if type(found) is Tensor:
+                return found
             return call(expression, self, other) if _is_operand(other) else NotImplemented
 
         def reflected(self: Tensor, other: Any) -> Any:

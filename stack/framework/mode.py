@@ -37,13 +37,10 @@ def local_gradients() -> Iterator[None]:
         _local.reset(token)
 
 
-def grad_enabled() -> bool:
-    return _grad.get()
+grad_enabled: Callable[[], bool] = _grad.get
 
-
-def autocast_dtype() -> DType | None:
-    """The element type of matrix products now, or None outside autocast."""
-    return _cast.get()
+autocast_dtype: Callable[[], DType | None] = _cast.get
+"""The element type of matrix products now, or None outside autocast."""
 
 
 class set_grad_enabled(ContextDecorator):

@@ -29,7 +29,7 @@ class Move:
         return Move(steps, shown, part.type)
 
 
-_known: dict[Hashable, tuple[bool, tuple[Move, ...]]] = {}
+known_moves: dict[Hashable, tuple[bool, tuple[Move, ...]]] = {}
 """What expressions with plain arguments do to values of a type: whether they give one, and each."""
 
 _MOST = 4096
@@ -66,7 +66,7 @@ def moves(
             key = expression, type, *[_plain(a) for a in args]
     except TypeError:
         return None
-    found = _known.get(key)
+    found = known_moves.get(key)
     if found is not None:
         return found
     whole = g.input(0, type)
@@ -75,9 +75,9 @@ def moves(
     except (GraphError, TensorError):
         return None
     single = isinstance(result, Node)
-    if len(_known) >= _MOST:
-        _known.clear()
-    _known[key] = found = (
+    if len(known_moves) >= _MOST:
+        known_moves.clear()
+    known_moves[key] = found = (
         single,
         tuple([Move.of(whole, n) for n in ([result] if single else result)]),
     )

@@ -27,16 +27,19 @@ from stack.framework import store, within
 from stack.framework.cell import Cell, Context, here, owners, settle, stale
 from stack.framework.devices import engine, engines
 from stack.framework.errors import RangeError, TensorError
+from stack.framework.expr import elementwise as e
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
 from stack.framework.mode import autocast_dtype, grad_enabled
 from stack.framework.realize import isolate
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
 from stack.ops.error import GraphError
+from stack.recorder import _walk as walk
 from stack.recorder.kin import Row
 from stack.recorder.tape import (
     LONGEST,
     LONGEST_TRACKED,
+    Key,
     Listed,
     Named,
     Tape,
@@ -49,6 +52,7 @@ from stack.recorder.tape import (
     write,
 )
 from stack.runtime.engine import Engine
+from stack.runtime.families import Compilation
 from stack.runtime.general import Sizing
 
 _PLAIN = frozenset(
@@ -58,7 +62,7 @@ _PLAIN = frozenset(
 """The modules of expressions whose results follow from operands alone: they draw no numbers, and
 look at no values but at those of indices, through `within`."""
 
-_recordable: set[Callable[..., Any]] = {same}
+recordable: set[Callable[..., Any]] = {same, e.to}
 
 
 def note(public: Public) -> None:
@@ -66,7 +70,7 @@ def note(public: Public) -> None:
     face = public.face
     plain = public.expression.__module__.rpartition(".")[2] in _PLAIN
     if plain and not face.shares and not face.waits:
-        _recordable.add(public.expression)
+        recordable.add(public.expression)
 
 
 for _table in (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG):
@@ -76,7 +80,7 @@ for _table in (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG):
 
 def record(expression: Callable[..., Any]) -> None:
     """An expression that is no row of its own may be recorded."""
-    _recordable.add(expression)
+    recordable.add(expression)
 
 
 def stop(x: Node) -> Node:
@@ -106,6 +110,17 @@ def _explore(run: Callable[[], Any]) -> tuple[Any, tuple[_Check, ...]]:
     return made, tuple([_Check(n, need) for n, need in found if n is not None])
 
 
+def _telling(engine: weakref.ref[Engine]) -> Callable[[str, str], None]:
+    """What tells an engine's user what is not known for all sizes and numbers."""
+
+    def tell(what: str, why: str) -> None:
+        own: object = engine()
+        if isinstance(own, Engine):  # tests bring others
+            own.families.notes.append(Compilation(what, why))
+
+    return tell
+
+
 _trees: WeakKeyDictionary[Context, WeakKeyDictionary[Engine, Tree]] = WeakKeyDictionary()
 _NUMBERS = frozenset({int, float, bool})
 _NAMES = frozenset({str, DType})
@@ -127,11 +142,17 @@ class CellTape:
     numbers of their values; `tracked` says whether gradients flow through the last operation;
     what has no `room` left is computed before anything else comes on it."""
 
+    __slots__ = (
+        *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_known"),
+        *("_looked", "_parts", "_steps", "_stopped", "device", "engine", "leaves", "room", "tape"),
+        "tracked",
+    )
+
     def __init__(self, device: str) -> None:
         self._context, self.engine, self.device = here.context, engine(device), device
         trees = _trees.setdefault(self._context, WeakKeyDictionary())
         if self.engine not in trees:
-            trees[self.engine] = Tree(_explore)
+            trees[self.engine] = Tree(_explore, _telling(weakref.ref(self.engine)))
         self._begin(trees[self.engine].begin())
         self._looked = FEW
         self.tracked = False
@@ -240,7 +261,7 @@ class CellTape:
     ) -> int:
         """The number of an operation's result; -1 where it is not for this tape: more than its
         operands decides what it gives. Sets `tracked`."""
-        if expression not in _recordable or autocast_dtype() is not None:
+        if expression not in recordable or autocast_dtype() is not None:
             return -1
         if len(self.tape.inputs) > self._looked:
             self._let_go()
@@ -253,6 +274,11 @@ class CellTape:
         if kwargs:
             operands = *operands, *kwargs.values()
             operation = Named(operation, tuple(kwargs))
+        return walk.operate(self, operation, *operands)
+
+    def operated(self, operation: Any, *operands: Any) -> int:
+        """As `operate`, of an operation with all of its operands. It is the meaning of what is
+        compiled (`stack.recorder._walk`), which comes here where something is not as usual."""
         key: list[Any] = [operation]
         tracked = False
         for x in operands:
@@ -279,8 +305,11 @@ class CellTape:
             for i, x in enumerate(operands, 1):
                 if isinstance(x, Cell) and not x._requires_grad:
                     key[i] = self._stop(key[i])
+        return self._appended(tuple(key))
+
+    def _appended(self, key: Key) -> int:
         try:
-            n = self.tape.append(tuple(key))
+            n = self.tape.append(key)
         except (GraphError, TensorError):  # told by the operation itself, with its name and place
             return -1
         if n >= 0 and self.tape.checks and not self._in_range(self.tape.checks):
@@ -521,7 +550,7 @@ class CellTape:
 
 def tape_of(device: str) -> CellTape:
     """This thread's tape of a device."""
-    recordings = here.context.recordings
+    recordings = here.recordings
     found = cast("CellTape | None", recordings.get(device))
     if found is not None and found.room <= 0:
         found.compute()

@@ -25,13 +25,16 @@ from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
 from stack.framework.cell import (
+    NO_HOOKS,
     Cell,
+    Hook,
     Link,
     changed,
     connect,
     here,
     hooked,
     note_change,
+    note_window,
     owners,
     rebind,
     root,
@@ -41,22 +44,25 @@ from stack.framework.cell import (
     under_way,
     write,
 )
-from stack.framework.devices import NDArray, engine, placed
+from stack.framework.devices import NDArray, engine, engines, placed
 from stack.framework.errors import GradientError, TensorError, absent, where_called
 from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
 from stack.framework.host import host_array
-from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
-from stack.framework.moves import Move, moves
+from stack.framework.mode import autocast_dtype, grad_enabled, gradients_are_local, no_grad
+from stack.framework.moves import Move, known_moves, moves
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
-from stack.framework.recorded import CellTape, tape_of
+from stack.framework.recorded import CellTape, recordable, tape_of
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
-from stack.recorder.tape import read, same
+from stack.recorder import _walk as walk
+from stack.recorder.kin import Kin
+from stack.recorder.tape import Point, Tape, number_key, read, same
 from stack.recorder.window import Step, Window
+from stack.runtime.array import Array
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -65,7 +71,7 @@ Shape = int | Sequence[int]
 def apply(function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
     """An expression on nodes as an operation on tensors: the device and gradient tracking of the
     operands."""
-    if not under_way and args and (found := _on_tape(function, args, kwargs)) is not None:
+    if (found := _recorded(function, args, kwargs)) is not None:
         return found
     node, device, tracked = evaluate(function, args, kwargs)
     return Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
@@ -465,7 +471,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
                 f"a hook looks at the gradient of what requires one\n  called at {where_called()}"
             )
         here.context.make_nodes()  # what was recorded before is not looked at
-        hooks = self.hooks if self.owns else hooked.setdefault(self.node, {})
+        hooks = _hooks(self) if self.owns else hooked.setdefault(self.node, {})
         handle, device = RemovableHandle(hooks), self.device
 
         def look(total: Node) -> Node:
@@ -786,8 +792,10 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return pieces
 
     def __getitem__(self, place: Any) -> Tensor:
-        place = _without_masks(place, self.device)
-        shown: Tensor = _windows(index.getitem, (self, place), {})
+        shown: Tensor | None = walk.view(index.getitem, self, place)
+        if shown is None:
+            place = _without_masks(place, self.device)
+            shown = _windows(index.getitem, (self, place), {})
         return shown
 
     # in place
@@ -947,6 +955,13 @@ _UNTRACKED = (
 )
 
 
+def _hooks(leaf: Tensor) -> dict[int, Hook]:
+    """A leaf's hooks, to which more may be added."""
+    if not isinstance(leaf.hooks, dict):
+        leaf.hooks = {}
+    return leaf.hooks
+
+
 def _geometry(x: Tensor) -> Window:
     """How x lies in its memory."""
     return Window.whole(x.shape) if x.link is None else x.link.window.own()
@@ -1001,6 +1016,8 @@ def _place(x: Tensor) -> tuple[Cell, Window]:
 def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an expression that moves the elements of its first operand, or all of them in
     a tuple: windows on the operand, or tensors of their own where elements are copied."""
+    if not kwargs and (view := walk.view(expression, *args)) is not None:
+        return view
     x: Tensor = args[0]
     known = None if under_way else moves(expression, x.value_type, args[1:], kwargs)
     if known is not None and None not in [m.steps for m in known[1]]:
@@ -1052,7 +1069,7 @@ def _shown(x: Tensor, move: Move, tracked: builtins.bool, refusal: str) -> Tenso
         return None
     result = _without_node(x.device, tracked and move.type.dtype.is_float)
     result.link, result.shown = Link(source, shown, False, None, refusal), move.type
-    source._windows.append(weakref.ref(result))
+    note_window(source, result)
     return result
 
 
@@ -1306,10 +1323,20 @@ def equal(x: Tensor, y: Tensor) -> bool:
 # operators
 
 
-def _on_tape(
+def _recorded(
     expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
     """The operation's result as a value on a tape; None where it is not for one."""
+    found = NotImplemented if kwargs else walk.known(expression, *args)
+    return _on_tape(expression, args, kwargs) if found is NotImplemented else found
+
+
+def _on_tape(
+    expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """`_recorded` of any operands; `walk.known` does the same for those that are usual."""
+    if under_way or not args:
+        return None
     first = args[0]
     if not isinstance(first, Tensor):
         listed = isinstance(first, list | tuple) and first
@@ -1340,8 +1367,8 @@ def window_on(source: Tensor, window: Window) -> Tensor:
 def _without_node(device: str, requires_grad: bool) -> Tensor:
     """A tensor whose node is made when somebody asks for it."""
     result = Tensor.__new__(Tensor)
-    result.device, result.owns, result.link, result.hooks = device, False, None, {}
-    result._requires_grad, result._waits, result._windows = requires_grad, None, []
+    result.device, result.owns, result.link, result.hooks = device, False, None, NO_HOOKS
+    result._requires_grad, result._waits, result._windows = requires_grad, None, ()
     result._grad, result._grad_rules, result.recording, result.part = None, (), None, None
     result.serial = next(serials)
     return result
@@ -1349,7 +1376,7 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
 
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
-    if not under_way and args and (found := _on_tape(expression, args, kwargs)) is not None:
+    if (found := _recorded(expression, args, kwargs)) is not None:
         return found
     result, device, tracked = evaluate(expression, args, kwargs)
     if isinstance(result, Node):
@@ -1362,3 +1389,15 @@ def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`call` for an expression whose results are windows on the first operand, where they can
     be."""
     return _windows(expression, args, kwargs)
+
+
+walk.bind(
+    {
+        **{kind.__name__: kind for kind in (Cell, CellTape, DType, Kin, Link, Move, Node)},
+        **{kind.__name__: kind for kind in (Array, Point, Tape, Tensor)},
+        **{f.__name__: f for f in (note_window, number_key, read, tape_of)},
+        **{"arrays": vars(store.arrays)["data"], "autocast": autocast_dtype, "engines": engines},
+        **{"grad_mode": grad_enabled, "here": here, "moves": known_moves, "no_hooks": NO_HOOKS},
+        **{"recordable": recordable, "serials": serials, "under_way": under_way},
+    }
+)

@@ -182,8 +182,11 @@ class Kin:
     rules: dict[Pattern, list[Rule]] = field(default_factory=dict)
     rows: dict[Pattern, list[Row]] = field(default_factory=dict)
     """Some that were seen, of which the next rule is made."""
-    fixed: bool = False
-    """Whether no further rule can be made."""
+    fixed: str = ""
+    """Why no further rule can be made; empty: one can."""
+    last: tuple[Any, ...] | None = None
+    """How a path went on from here the last time: the key, the types of its operands, the place it
+    led to, its row, the result's type. A path that goes on so again looks nothing up."""
 
     def find(self, row: Row, types: tuple[Any, ...]) -> Seen | None:
         """What is known of a result of such operands."""
@@ -216,11 +219,12 @@ class Kin:
             return None
         try:
             rule = Rule(rows, key, types, infer)
-        except Exception:  # noqa: BLE001 - an operation may not take what stands for a number
-            self.fixed = True
+        except Exception as error:  # noqa: BLE001 - an operation may not take what stands for a number
+            self.fixed = f"{type(error).__name__}: {error}"
             return None
         self.rules.setdefault(pattern, []).append(rule)
-        self.fixed = sum(map(len, self.rules.values())) >= RULES
+        if sum(map(len, self.rules.values())) >= RULES:
+            self.fixed = f"{RULES} of them leave others out"
         made = rule.type(full)
         return None if made is None else Seen(made)
 

@@ -132,15 +132,20 @@ class KinPlans:
     rows: deque[Row] = field(default_factory=lambda: deque(maxlen=RULES))
     generals: list[General] = field(default_factory=list)
     held: deque[Any] = field(default_factory=lambda: deque(maxlen=HELD))
-    fixed: bool = False
-    """Whether no further general plan can be made."""
+    fixed: str = ""
+    """Why no further general plan can be made; empty: one can."""
 
 
 class Tree:
-    """All paths of a device's tapes in a thread, and the plans for what was alive at their ends."""
+    """All paths of a device's tapes in a thread, and the plans for what was alive at their ends.
+    `note` is told what is not known for all sizes and numbers, and why."""
 
-    def __init__(self, explore: Explore = lambda run: (run(), ())) -> None:
-        self.explore = explore
+    def __init__(
+        self,
+        explore: Explore = lambda run: (run(), ()),
+        note: Callable[[str, str], None] = lambda what, why: None,
+    ) -> None:
+        self.explore, self.note = explore, note
         self.root = Point(None)
         self.points = 0
         self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
@@ -201,6 +206,8 @@ class Tape:
     """One sequence. `types` has those of its values by number, `leaves` the numbers of those that
     it was given; `inputs` are the ones among them that have arrays, in order."""
 
+    __slots__ = ("_checks", "_row", "at", "inputs", "keys", "kin", "leaves", "tree", "types")
+
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.at = tree.root
@@ -247,12 +254,16 @@ class Tape:
         dims = [is_axis for key in self.keys for is_axis in axes(key)]
         try:
             general = generalise([*plans.rows, row], dims)
-        except Exception:  # noqa: BLE001 - an operation may not take what stands for a number
-            plans.fixed = True
-            return None
-        plans.generals.append(general)
-        plans.fixed = len(plans.generals) >= RULES
-        return general(row)
+        except Exception as error:  # noqa: BLE001 - an operation may not take what stands for a number
+            plans.fixed = f"{type(error).__name__}: {error}"
+        else:
+            plans.generals.append(general)
+            if len(plans.generals) >= RULES:
+                plans.fixed = f"the conditions of {RULES} plans leave others out"
+        if plans.fixed:
+            names = " ".join(dict.fromkeys(_name(key[0]) for key in self.keys if key[0]))
+            self.tree.note(f"{names}: compiled for each size and number from now on", plans.fixed)
+        return None if not plans.generals else plans.generals[-1](row)
 
     def symbolic(self, row: Iterable[Any]) -> list[Key]:
         """The keys with the values of this row in the place of theirs."""
@@ -326,12 +337,20 @@ class Tape:
         types = self._operand_types(key)
         seen = None if types is None else kin.find(row, types)
         if seen is None:
+            could = not kin.fixed
             seen = None if types is None else kin.infer(key, row, types, self._infer)
+            if could and kin.fixed:
+                self.tree.note(f"{_name(key[0])}: its type is inferred for each size", kin.fixed)
             if seen is None:
                 seen = explore()
             if types is not None:
                 kin.remember((row, types), seen)
         if seen.type is not None:
+            if types is not None and not seen.checks and type(seen.type) is Type:
+                last = self.kin.last
+                if last is not None and last[4] == seen.type:  # one object, by which it is known
+                    seen = Seen(last[4])
+                self.kin.last = key, types, kin, row, seen.type
             self.kin, self._checks = kin, seen.checks
             self._row += row
         return seen
@@ -425,7 +444,9 @@ class Tape:
                 self._leave_known()
             assert self.kin is not None, "the path is one among kin"
             skeleton, row = apart(key)
-            self.kin, self._checks = self._kin_behind(self.kin, skeleton), ()
+            kin = self._kin_behind(self.kin, skeleton)
+            self.kin.last = key, (), kin, row, type
+            self.kin, self._checks = kin, ()
             self._row += row
         self.keys.append(key)
         self.types.append(type)
@@ -518,6 +539,13 @@ class Tape:
                 operation, *operands = self.keys[n]
                 found[n] = operation(*[operand(o, found) for o in operands])
         return found
+
+
+def _name(operation: Any) -> str:
+    """What an operation is called."""
+    if isinstance(operation, Named | Listed):
+        return _name(operation.operation)
+    return getattr(operation, "__name__", "a result").strip("_")
 
 
 def _is_computed(made: Node) -> bool:

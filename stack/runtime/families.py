@@ -40,7 +40,8 @@ NOTES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """Something that was compiled: what, why, and the conditions under which it serves others."""
+    """Something that was compiled: what, why, and the conditions under which it serves others. Or
+    what cannot be compiled for others, and why."""
 
     name: str
     why: str

@@ -1,0 +1,803 @@
+/* The hottest walks: an operation on a path that is known, and a view. Each does what the Python of
+ * stack/framework/recorded.py and tensor.py does, which is the reference. What is not as it usually
+ * is they leave to it: a single step, by calling it, or all, by giving None before any was taken.
+ *
+ * Values, tapes and places in the tree are of Python classes with slots. `bind` finds out where in
+ * an object each slot lies by looking for what was put there: so the limited API is enough.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define AT(object, place) (*(PyObject **)((char *)(object) + (place)))
+
+enum { OTHERWISE = -1, FAILED = -2 }; /* in the place of numbers: Python decides; an exception */
+
+static struct {
+    Py_ssize_t device, grad, grad_rules, hooks, link, node, number, owns, part, recording,
+        requires_grad, serial, shown, waits, windows;
+} cell;
+static struct {
+    Py_ssize_t cells, constants, device, leaves, looked, room, stopped, tape, tracked;
+} recording;
+static struct {
+    Py_ssize_t at, checks, inputs, keys, kin, leaves, row, types;
+} tape;
+static struct {
+    Py_ssize_t checks, next, type;
+} point;
+static struct {
+    Py_ssize_t last;
+} kin;
+static struct {
+    Py_ssize_t shown, steps, type;
+} move;
+static struct {
+    Py_ssize_t type;
+} node, array;
+
+static const struct {
+    const char *kind, *name;
+    Py_ssize_t *place;
+} slots[] = {
+    {"Tensor", "device", &cell.device},
+    {"Tensor", "_grad", &cell.grad},
+    {"Tensor", "_grad_rules", &cell.grad_rules},
+    {"Tensor", "hooks", &cell.hooks},
+    {"Tensor", "link", &cell.link},
+    {"Tensor", "node", &cell.node},
+    {"Tensor", "number", &cell.number},
+    {"Tensor", "owns", &cell.owns},
+    {"Tensor", "part", &cell.part},
+    {"Tensor", "recording", &cell.recording},
+    {"Tensor", "_requires_grad", &cell.requires_grad},
+    {"Tensor", "serial", &cell.serial},
+    {"Tensor", "shown", &cell.shown},
+    {"Tensor", "_waits", &cell.waits},
+    {"Tensor", "_windows", &cell.windows},
+    {"CellTape", "_cells", &recording.cells},
+    {"CellTape", "_constants", &recording.constants},
+    {"CellTape", "device", &recording.device},
+    {"CellTape", "leaves", &recording.leaves},
+    {"CellTape", "_looked", &recording.looked},
+    {"CellTape", "room", &recording.room},
+    {"CellTape", "_stopped", &recording.stopped},
+    {"CellTape", "tape", &recording.tape},
+    {"CellTape", "tracked", &recording.tracked},
+    {"Tape", "at", &tape.at},
+    {"Tape", "_checks", &tape.checks},
+    {"Tape", "inputs", &tape.inputs},
+    {"Tape", "keys", &tape.keys},
+    {"Tape", "kin", &tape.kin},
+    {"Tape", "leaves", &tape.leaves},
+    {"Tape", "_row", &tape.row},
+    {"Tape", "types", &tape.types},
+    {"Point", "checks", &point.checks},
+    {"Point", "next", &point.next},
+    {"Point", "type", &point.type},
+    {"Kin", "last", &kin.last},
+    {"Move", "shown", &move.shown},
+    {"Move", "steps", &move.steps},
+    {"Move", "type", &move.type},
+    {"Node", "type", &node.type},
+    {"Array", "type", &array.type},
+};
+
+/* What `bind` is given, by name. */
+static PyObject *Array, *Cell, *DType, *Link, *Tensor, *arrays, *autocast, *engines, *grad_mode, *here,
+    *moves, *no_hooks, *note_window, *number_key, *read_window, *recordable, *serials, *tape_of,
+    *under_way;
+static const struct {
+    const char *name;
+    PyObject **place;
+} names[] = {
+    {"Array", &Array},
+    {"Cell", &Cell},
+    {"DType", &DType},
+    {"Link", &Link},
+    {"Tensor", &Tensor},
+    {"arrays", &arrays},
+    {"autocast", &autocast},
+    {"engines", &engines},
+    {"grad_mode", &grad_mode},
+    {"here", &here},
+    {"moves", &moves},
+    {"no_hooks", &no_hooks},
+    {"note_window", &note_window},
+    {"number_key", &number_key},
+    {"read", &read_window},
+    {"recordable", &recordable},
+    {"serials", &serials},
+    {"tape_of", &tape_of},
+    {"under_way", &under_way},
+};
+
+enum { MOST = 4096 }; /* entries of each memory below */
+static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
+static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
+static PyObject *empty;
+static allocfunc allocate;
+static newfunc make_tuple;
+
+static PyObject *a_number, *a__number, *a__stop, *a_append, *a__appended, *a_dtype, *a_give,
+    *a_is_float, *a__let_go, *a_recordings, *a_start, *a_step, *a_stop, *a_through;
+static const struct {
+    const char *text;
+    PyObject **place;
+} words[] = {
+    {"number", &a_number},
+    {"_number", &a__number},
+    {"_stop", &a__stop},
+    {"append", &a_append},
+    {"_appended", &a__appended},
+    {"dtype", &a_dtype},
+    {"give", &a_give},
+    {"is_float", &a_is_float},
+    {"_let_go", &a__let_go},
+    {"recordings", &a_recordings},
+    {"start", &a_start},
+    {"step", &a_step},
+    {"stop", &a_stop},
+    {"through", &a_through},
+};
+
+static void put(PyObject *object, Py_ssize_t place, PyObject *value)
+{
+    PyObject *old = AT(object, place);
+    Py_INCREF(value);
+    AT(object, place) = value;
+    Py_XDECREF(old);
+}
+
+/* A number that Python gave; FAILED where it raised. Takes the reference. */
+static Py_ssize_t as_number(PyObject *found)
+{
+    if (found == NULL)
+        return FAILED;
+    Py_ssize_t n = PyLong_AsSsize_t(found);
+    Py_DECREF(found);
+    return n == -1 && PyErr_Occurred() ? FAILED : n;
+}
+
+static int is_cell(PyObject *x)
+{
+    return (PyObject *)Py_TYPE(x) == Tensor || PyObject_TypeCheck(x, (PyTypeObject *)Cell);
+}
+
+/* Whether an attribute of a fact is true. */
+static int is_float(PyObject *type)
+{
+    PyObject *dtype = PyObject_GetAttr(type, a_dtype);
+    PyObject *found = dtype ? PyObject_GetAttr(dtype, a_is_float) : NULL;
+    int is = found ? found == Py_True : -1;
+    Py_XDECREF(dtype);
+    Py_XDECREF(found);
+    return is;
+}
+
+/* The result of asking a switch, such as whether gradients are recorded. Borrowed, as it lives. */
+static int is_on(PyObject *ask)
+{
+    PyObject *found = PyObject_CallNoArgs(ask);
+    if (found == NULL)
+        return FAILED;
+    int on = found != Py_None && found != Py_False;
+    Py_DECREF(found);
+    return on;
+}
+
+/* The number of a key's value, which is on the tape then; OTHERWISE where it was not seen there. */
+static Py_ssize_t advance(PyObject *on, PyObject *key)
+{
+    PyObject *types = AT(on, tape.types), *among = AT(on, tape.kin), *type;
+    if (among == Py_None) {
+        PyObject *next = PyDict_GetItemWithError(AT(AT(on, tape.at), point.next), key);
+        if (next == NULL)
+            return PyErr_Occurred() ? FAILED : OTHERWISE;
+        type = AT(next, point.type);
+        if (type == Py_None || PyTuple_Check(type) || PyTuple_Size(AT(next, point.checks)) != 0)
+            return OTHERWISE;
+        put(on, tape.at, next);
+    } else {
+        PyObject *last = AT(among, kin.last); /* key, types of operands, place, row, type */
+        if (last == Py_None)
+            return OTHERWISE;
+        int same = PyObject_RichCompareBool(PyTuple_GetItem(last, 0), key, Py_EQ);
+        if (same <= 0)
+            return same < 0 ? FAILED : OTHERWISE;
+        PyObject *wanted = PyTuple_GetItem(last, 1);
+        Py_ssize_t count = PyTuple_Size(wanted);
+        for (Py_ssize_t i = 1, seen = 0; seen < count; i++) {
+            PyObject *operand = PyTuple_GetItem(key, i);
+            if (PyLong_CheckExact(operand) &&
+                PyList_GetItem(types, PyLong_AsSsize_t(operand)) != PyTuple_GetItem(wanted, seen++))
+                return OTHERWISE;
+        }
+        PyObject *row = PyTuple_GetItem(last, 3);
+        type = PyTuple_GetItem(last, 4);
+        Py_ssize_t more = PyTuple_Size(row);
+        for (Py_ssize_t i = 0; i < more; i++)
+            if (PyList_Append(AT(on, tape.row), PyTuple_GetItem(row, i)) < 0)
+                return FAILED;
+        put(on, tape.checks, empty);
+        put(on, tape.kin, PyTuple_GetItem(last, 2));
+    }
+    if (PyList_Append(AT(on, tape.keys), key) < 0 || PyList_Append(types, type) < 0)
+        return FAILED;
+    return PyList_Size(types) - 1;
+}
+
+/* As `Tape.give` of a leaf that has an array. */
+static Py_ssize_t give(PyObject *on, PyObject *leaf)
+{
+    PyObject *key = PyTuple_Pack(2, Py_None, AT(leaf, node.type));
+    if (key == NULL)
+        return FAILED;
+    Py_ssize_t n = advance(on, key);
+    Py_DECREF(key);
+    if (n == OTHERWISE)
+        return as_number(PyObject_CallMethodObjArgs(on, a_give, leaf, Py_False, NULL));
+    PyObject *found = n < 0 ? NULL : PyLong_FromSsize_t(n);
+    if (found == NULL)
+        return FAILED;
+    int failed = PyDict_SetItem(AT(on, tape.leaves), leaf, found);
+    Py_DECREF(found);
+    return failed || PyList_Append(AT(on, tape.inputs), leaf) < 0 ? FAILED : n;
+}
+
+/* The number of a leaf; OTHERWISE where it has no array of its type. */
+static Py_ssize_t leaf_number(PyObject *on, PyObject *leaf)
+{
+    PyObject *known = PyDict_GetItemWithError(AT(on, tape.leaves), leaf);
+    if (known != NULL)
+        return PyLong_AsSsize_t(known);
+    PyObject *ref = PyErr_Occurred() ? NULL : PyWeakref_NewRef(leaf, NULL);
+    if (ref == NULL)
+        return FAILED;
+    PyObject *held = PyDict_GetItemWithError(arrays, ref);
+    Py_DECREF(ref);
+    if (held == NULL)
+        return PyErr_Occurred() ? FAILED : OTHERWISE;
+    if ((PyObject *)Py_TYPE(held) != Array || AT(held, array.type) != AT(leaf, node.type))
+        return OTHERWISE;
+    return give(on, leaf);
+}
+
+static Py_ssize_t number(PyObject *own, PyObject *x);
+
+/* As `CellTape._number`. */
+static Py_ssize_t plain_number(PyObject *own, PyObject *x)
+{
+    if (AT(x, cell.recording) == own)
+        return PyLong_AsSsize_t(AT(x, cell.number));
+    PyObject *on = AT(own, recording.tape), *link = AT(x, cell.link), *leaf = AT(x, cell.node);
+    int requires = AT(x, cell.requires_grad) == Py_True;
+    Py_ssize_t n = OTHERWISE;
+    if (AT(x, cell.recording) != Py_None || AT(x, cell.part) != Py_None ||
+        AT(x, cell.device) != AT(own, recording.device))
+        ;
+    else if (link == Py_None) {
+        if (leaf != NULL && (!requires || AT(x, cell.owns) == Py_True))
+            n = leaf_number(on, leaf);
+    } else if (PyTuple_GetItem(link, 3) == Py_None &&
+               !(requires && PyTuple_GetItem(link, 2) == Py_True)) {
+        Py_INCREF(link);
+        n = number(own, PyTuple_GetItem(link, 0));
+        if (n >= 0) {
+            PyObject *whole = PyLong_FromSsize_t(n);
+            PyObject *key = whole ? PyTuple_Pack(3, read_window, whole, PyTuple_GetItem(link, 1)) : NULL;
+            Py_XDECREF(whole);
+            n = key == NULL ? FAILED : advance(on, key);
+            if (n == OTHERWISE)
+                n = as_number(PyObject_CallMethodObjArgs(on, a_append, key, NULL));
+            Py_XDECREF(key);
+        }
+        Py_DECREF(link);
+        return n;
+    }
+    return n == OTHERWISE ? as_number(PyObject_CallMethodObjArgs(own, a__number, x, NULL)) : n;
+}
+
+/* As `CellTape.number`. */
+static Py_ssize_t number(PyObject *own, PyObject *x)
+{
+    Py_ssize_t n = plain_number(own, x);
+    if (n < 0 || AT(x, cell.requires_grad) != Py_True || AT(x, cell.owns) != Py_True)
+        return n;
+    PyObject *found = PyLong_FromSsize_t(n);
+    if (found == NULL)
+        return FAILED;
+    PyObject *leaf = PyDict_GetItemWithError(AT(own, recording.leaves), found);
+    Py_DECREF(found);
+    if (leaf != NULL)
+        return n;
+    return PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a_number, x, NULL));
+}
+
+/* As `CellTape._stop`. */
+static Py_ssize_t stopped(PyObject *own, PyObject *found)
+{
+    PyObject *key = PyList_GetItem(AT(AT(own, recording.tape), tape.keys), PyLong_AsSsize_t(found));
+    if (key != NULL && PyTuple_GetItem(key, 0) == Py_None)
+        return PyLong_AsSsize_t(found);
+    PyObject *known = PyDict_GetItemWithError(AT(own, recording.stopped), found);
+    if (known != NULL)
+        return PyLong_AsSsize_t(known);
+    return PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a__stop, found, NULL));
+}
+
+/* A Python number as an operand. */
+static PyObject *number_operand(PyObject *memory, PyObject *x)
+{
+    PyObject *found = PyDict_GetItemWithError(memory, x);
+    if (found != NULL) {
+        Py_INCREF(found);
+        return found;
+    }
+    if (PyErr_Occurred() || (found = PyObject_CallFunctionObjArgs(number_key, x, NULL)) == NULL)
+        return NULL;
+    double value = memory == of_floats ? PyFloat_AsDouble(x) : 1;
+    if (value == 0 || value != value)
+        return found; /* of which a dictionary does not tell all apart */
+    if (PyDict_Size(memory) >= MOST)
+        PyDict_Clear(memory);
+    if (PyDict_SetItem(memory, x, found) < 0)
+        Py_CLEAR(found);
+    return found;
+}
+
+/* Whether an argument other than a cell can be an operand. */
+static int is_operand(PyObject *x)
+{
+    if (x == Py_None || PyFloat_CheckExact(x) || PyLong_CheckExact(x) || PyBool_Check(x) ||
+        PyUnicode_CheckExact(x) || (PyObject *)Py_TYPE(x) == DType)
+        return 1;
+    if (!PyTuple_CheckExact(x))
+        return 0;
+    for (Py_ssize_t i = PyTuple_Size(x); i--;)
+        if (!PyLong_CheckExact(PyTuple_GetItem(x, i)))
+            return 0;
+    return 1;
+}
+
+static PyObject *as_operand(PyObject *x)
+{
+    if (PyFloat_CheckExact(x))
+        return number_operand(of_floats, x);
+    if (PyLong_CheckExact(x))
+        return number_operand(of_ints, x);
+    if (PyBool_Check(x))
+        return number_operand(of_bools, x);
+    Py_INCREF(x);
+    return x;
+}
+
+/* As `CellTape.operate`, for operands that are cells or `is_operand`. */
+static Py_ssize_t operated(PyObject *own, PyObject *operation, PyObject *const *operands, Py_ssize_t count)
+{
+    int tracked = 0, all_constant = 0;
+    PyObject *numbers[count + 1], *key = PyTuple_New(count + 1);
+    Py_ssize_t n = FAILED, i;
+    for (i = 0; i <= count; i++)
+        numbers[i] = NULL;
+    if (key == NULL)
+        return FAILED;
+    for (i = 0; i < count; i++) {
+        PyObject *x = operands[i];
+        if (!is_cell(x)) {
+            if ((numbers[i] = as_operand(x)) == NULL)
+                goto done;
+            continue;
+        }
+        int requires = AT(x, cell.requires_grad) == Py_True;
+        tracked |= requires;
+        Py_ssize_t own_number = requires ? number(own, x) : plain_number(own, x);
+        if (own_number < 0) {
+            n = own_number;
+            goto done;
+        }
+        if ((numbers[i] = PyLong_FromSsize_t(own_number)) == NULL)
+            goto done;
+    }
+    PyObject *constants = AT(own, recording.constants);
+    all_constant = PySet_Size(constants) > 0;
+    for (i = 0; all_constant && i < count; i++)
+        if (PyLong_CheckExact(numbers[i]) && (all_constant = PySet_Contains(constants, numbers[i])) < 0)
+            goto done;
+    if (all_constant) {
+        n = OTHERWISE; /* it takes no memory before somebody asks */
+        goto done;
+    }
+    if (tracked && (tracked = is_on(grad_mode)) < 0)
+        goto done;
+    put(own, recording.tracked, tracked ? Py_True : Py_False);
+    for (i = 0; tracked && i < count; i++) {
+        if (!is_cell(operands[i]) || AT(operands[i], cell.requires_grad) == Py_True)
+            continue;
+        Py_ssize_t without = stopped(own, numbers[i]);
+        PyObject *found = without < 0 ? NULL : PyLong_FromSsize_t(without);
+        if (found == NULL)
+            goto done;
+        Py_DECREF(numbers[i]);
+        numbers[i] = found;
+    }
+    Py_INCREF(operation);
+    PyTuple_SetItem(key, 0, operation);
+    for (i = 0; i < count; i++) {
+        PyTuple_SetItem(key, i + 1, numbers[i]);
+        numbers[i] = NULL;
+    }
+    n = advance(AT(own, recording.tape), key);
+    if (n == OTHERWISE)
+        n = as_number(PyObject_CallMethodObjArgs(own, a__appended, key, NULL));
+done:
+    for (i = 0; i < count; i++)
+        Py_XDECREF(numbers[i]);
+    Py_DECREF(key);
+    return n;
+}
+
+/* As `_without_node` of tensors. */
+static PyObject *without_node(PyObject *device, int requires)
+{
+    PyObject *serial = PyIter_Next(serials);
+    PyObject *made = serial ? allocate((PyTypeObject *)Tensor, 0) : NULL;
+    if (made == NULL) {
+        Py_XDECREF(serial);
+        return NULL;
+    }
+    AT(made, cell.serial) = serial;
+    put(made, cell.device, device);
+    put(made, cell.requires_grad, requires ? Py_True : Py_False);
+    put(made, cell.owns, Py_False);
+    put(made, cell.link, Py_None);
+    put(made, cell.hooks, no_hooks);
+    put(made, cell.waits, Py_None);
+    put(made, cell.windows, empty);
+    put(made, cell.grad, Py_None);
+    put(made, cell.grad_rules, empty);
+    put(made, cell.recording, Py_None);
+    put(made, cell.part, Py_None);
+    return made;
+}
+
+/* As `on_tape` of tensors. */
+static PyObject *on_tape(PyObject *own, Py_ssize_t n)
+{
+    PyObject *type = PyList_GetItem(AT(AT(own, recording.tape), tape.types), n);
+    int requires = type == NULL ? -1 : AT(own, recording.tracked) == Py_True ? is_float(type) : 0;
+    PyObject *made = requires < 0 ? NULL : without_node(AT(own, recording.device), requires);
+    PyObject *place = made ? PyLong_FromSsize_t(n) : NULL;
+    PyObject *ref = place ? PyWeakref_NewRef(made, NULL) : NULL;
+    PyObject *one = ref ? PyLong_FromLong(requires ? 1 : 16) : NULL;
+    PyObject *room = one ? PyNumber_Subtract(AT(own, recording.room), one) : NULL;
+    if (room != NULL && PyDict_SetItem(AT(own, recording.cells), place, ref) == 0) {
+        put(made, cell.recording, own);
+        put(made, cell.number, place);
+        put(made, cell.shown, type);
+        put(own, recording.room, room);
+    } else
+        Py_CLEAR(made);
+    Py_XDECREF(place);
+    Py_XDECREF(ref);
+    Py_XDECREF(one);
+    Py_XDECREF(room);
+    return made;
+}
+
+/* This thread's tape of a device. Borrowed from its context. */
+static PyObject *current(PyObject *device)
+{
+    if (PyDict_Size(engines) == 0) {
+        PyObject *all = PyObject_GetAttr(here, a_recordings);
+        PyObject *found = all ? PyDict_GetItemWithError(all, device) : NULL;
+        Py_XDECREF(all);
+        if (found != NULL && PyLong_AsLong(AT(found, recording.room)) > 0)
+            return found;
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    PyObject *made = PyObject_CallFunctionObjArgs(tape_of, device, NULL);
+    Py_XDECREF(made); /* the context has it */
+    return made;
+}
+
+static PyObject *operate(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 2; i < count; i++)
+        if (!is_cell(args[i]) && !is_operand(args[i]))
+            return PyLong_FromLong(OTHERWISE);
+    Py_ssize_t n = operated(args[0], args[1], args + 2, count - 2);
+    return n == FAILED ? NULL : PyLong_FromSsize_t(n);
+}
+
+static PyObject *known(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *first = NULL;
+    if (PyList_Size(under_way) > 0)
+        Py_RETURN_NONE;
+    for (Py_ssize_t i = 1; i < count; i++) {
+        if (is_cell(args[i]))
+            first = i < 3 && first == NULL ? args[i] : first;
+        else if (!is_operand(args[i]))
+            Py_RETURN_NOTIMPLEMENTED;
+    }
+    int can = first != NULL && (PyObject *)Py_TYPE(first) != Cell ? PySet_Contains(recordable, args[0]) : 0;
+    int casts = can > 0 ? is_on(autocast) : 0;
+    if (can < 0 || casts < 0)
+        return NULL;
+    if (!can || casts)
+        Py_RETURN_NONE;
+    PyObject *own = current(AT(first, cell.device));
+    if (own == NULL)
+        return NULL;
+    Py_INCREF(own);
+    PyObject *made = NULL;
+    if (PyList_Size(AT(AT(own, recording.tape), tape.inputs)) > PyLong_AsSsize_t(AT(own, recording.looked))) {
+        PyObject *none = PyObject_CallMethodObjArgs(own, a__let_go, NULL);
+        if (none == NULL)
+            goto done;
+        Py_DECREF(none);
+    }
+    Py_ssize_t n = operated(own, args[0], args + 1, count - 1);
+    if (n >= 0)
+        made = on_tape(own, n);
+    else if (n == OTHERWISE) {
+        made = Py_None;
+        Py_INCREF(made);
+    }
+done:
+    Py_DECREF(own);
+    return made;
+}
+
+/* As `_plain` of moves; NULL without an exception for what is nothing of the kind. */
+static PyObject *plain(PyObject *x)
+{
+    PyObject *found = NULL;
+    if (PyLong_CheckExact(x) || PyUnicode_CheckExact(x) || x == Py_None || x == Py_Ellipsis) {
+        Py_INCREF(x);
+        return x;
+    }
+    if (Py_TYPE(x) == &PySlice_Type) {
+        PyObject *ends[3] = {PyObject_GetAttr(x, a_start), PyObject_GetAttr(x, a_stop), PyObject_GetAttr(x, a_step)};
+        int are_plain = 1;
+        for (int i = 0; i < 3; i++)
+            are_plain &= ends[i] != NULL && (ends[i] == Py_None || PyLong_CheckExact(ends[i]));
+        if (are_plain)
+            found = PyTuple_Pack(4, &PySlice_Type, ends[0], ends[1], ends[2]);
+        for (int i = 0; i < 3; i++)
+            Py_XDECREF(ends[i]);
+        return found;
+    }
+    int is_list = PyList_CheckExact(x);
+    if (!is_list && !PyTuple_CheckExact(x))
+        return NULL;
+    Py_ssize_t count = is_list ? PyList_Size(x) : PyTuple_Size(x);
+    if ((found = PyTuple_New(count + 1)) == NULL)
+        return NULL;
+    PyObject *kind = (PyObject *)Py_TYPE(x);
+    Py_INCREF(kind);
+    PyTuple_SetItem(found, 0, kind);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one = plain(is_list ? PyList_GetItem(x, i) : PyTuple_GetItem(x, i));
+        if (one == NULL) {
+            Py_DECREF(found);
+            return NULL;
+        }
+        PyTuple_SetItem(found, i + 1, one);
+    }
+    return found;
+}
+
+/* `window.through(steps of the move)`, remembered. A new reference. */
+static PyObject *through(PyObject *window, PyObject *moved)
+{
+    PyObject *a = PyLong_FromVoidPtr(window), *b = PyLong_FromVoidPtr(moved);
+    PyObject *key = a && b ? PyTuple_Pack(2, a, b) : NULL, *found = NULL, *held, *entry;
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    if (key == NULL)
+        return NULL;
+    held = PyDict_GetItemWithError(throughs, key);
+    if (held != NULL) {
+        found = PyTuple_GetItem(held, 2);
+        Py_INCREF(found);
+    } else if (!PyErr_Occurred() &&
+               (found = PyObject_CallMethodObjArgs(window, a_through, AT(moved, move.steps), NULL)) != NULL) {
+        if (PyDict_Size(throughs) >= MOST)
+            PyDict_Clear(throughs);
+        entry = PyTuple_Pack(3, window, moved, found);
+        if (entry == NULL || PyDict_SetItem(throughs, key, entry) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(entry);
+    }
+    Py_DECREF(key);
+    return found;
+}
+
+/* Note among the windows on a cell one more. */
+static int note(PyObject *source, PyObject *window)
+{
+    PyObject *all = AT(source, cell.windows);
+    Py_ssize_t count = PyList_Check(all) ? PyList_Size(all) : 0;
+    if (count == 0 || (count >= 16 && (count & (count - 1)) == 0)) {
+        PyObject *none = PyObject_CallFunctionObjArgs(note_window, source, window, NULL);
+        Py_XDECREF(none);
+        return none == NULL ? -1 : 0;
+    }
+    PyObject *ref = PyWeakref_NewRef(window, NULL);
+    int failed = ref == NULL ? -1 : PyList_Append(all, ref);
+    Py_XDECREF(ref);
+    return failed;
+}
+
+/* As `_shown` of tensors. */
+static PyObject *shown_by(PyObject *x, PyObject *moved, int tracked)
+{
+    PyObject *link = AT(x, cell.link), *source = x, *window = AT(moved, move.shown);
+    PyObject *refusal = NULL, *made = NULL, *parts = NULL, *args = NULL, *linked = NULL;
+    if (link == Py_None)
+        Py_INCREF(window);
+    else {
+        source = PyTuple_GetItem(link, 0);
+        refusal = PyTuple_GetItem(link, 4);
+        if ((window = through(PyTuple_GetItem(link, 1), moved)) == NULL)
+            return NULL;
+    }
+    if (window == Py_None)
+        return window;
+    PyObject *none = refusal == NULL ? PyUnicode_FromString("") : refusal;
+    if (refusal != NULL)
+        Py_INCREF(none);
+    int requires = tracked ? is_float(AT(moved, move.type)) : 0;
+    if (requires >= 0 && (made = without_node(AT(x, cell.device), requires)) != NULL &&
+        (parts = PyTuple_Pack(5, source, window, Py_False, Py_None, none)) != NULL &&
+        (args = PyTuple_Pack(1, parts)) != NULL &&
+        (linked = make_tuple((PyTypeObject *)Link, args, NULL)) != NULL) {
+        put(made, cell.link, linked);
+        put(made, cell.shown, AT(moved, move.type));
+        if (note(source, made) < 0)
+            Py_CLEAR(made);
+    } else
+        Py_CLEAR(made);
+    Py_XDECREF(linked);
+    Py_XDECREF(args);
+    Py_XDECREF(parts);
+    Py_XDECREF(none);
+    Py_DECREF(window);
+    return made;
+}
+
+static PyObject *view(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *x = args[1], *type, *key, *found;
+    if (PyList_Size(under_way) > 0 || !is_cell(x))
+        Py_RETURN_NONE;
+    PyObject *link = AT(x, cell.link);
+    if (link != Py_None && PyTuple_GetItem(link, 2) != Py_False)
+        Py_RETURN_NONE;
+    if (link == Py_None && AT(x, cell.recording) == Py_None && AT(x, cell.part) == Py_None) {
+        if (AT(x, cell.node) == NULL)
+            Py_RETURN_NONE;
+        type = AT(AT(x, cell.node), node.type);
+    } else
+        type = AT(x, cell.shown);
+    if ((key = PyTuple_New(count)) == NULL)
+        return NULL;
+    Py_INCREF(args[0]);
+    PyTuple_SetItem(key, 0, args[0]);
+    Py_INCREF(type);
+    PyTuple_SetItem(key, 1, type);
+    for (Py_ssize_t i = 2; i < count; i++) {
+        PyObject *one = plain(args[i]);
+        if (one == NULL) {
+            Py_DECREF(key);
+            if (PyErr_Occurred())
+                return NULL;
+            Py_RETURN_NONE;
+        }
+        PyTuple_SetItem(key, i, one);
+    }
+    found = PyDict_GetItemWithError(moves, key);
+    Py_DECREF(key);
+    if (found == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    PyObject *moved = PyTuple_GetItem(found, 1);
+    if (PyTuple_GetItem(found, 0) != Py_True || (moved = PyTuple_GetItem(moved, 0)) == NULL ||
+        AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0)
+        Py_RETURN_NONE;
+    int tracked = 0;
+    if (AT(x, cell.requires_grad) == Py_True && (tracked = is_on(grad_mode)) <= 0) {
+        if (tracked < 0)
+            return NULL;
+        Py_RETURN_NONE;
+    }
+    Py_INCREF(moved);
+    found = shown_by(x, moved, tracked);
+    Py_DECREF(moved);
+    return found;
+}
+
+/* Where in objects of a class the slot of a name lies; -1 with an exception. */
+static Py_ssize_t place_of(PyObject *kind, const char *name)
+{
+    PyObject *size = PyObject_GetAttrString(kind, "__basicsize__");
+    Py_ssize_t end = size ? PyLong_AsSsize_t(size) : -1, found = -1;
+    Py_XDECREF(size);
+    allocfunc make = (allocfunc)PyType_GetSlot((PyTypeObject *)kind, Py_tp_alloc);
+    PyObject *object = end < 0 ? NULL : make((PyTypeObject *)kind, 0);
+    PyObject *sign = object ? PyList_New(0) : NULL;
+    PyObject *slot = sign ? PyObject_GetAttrString(kind, name) : NULL;
+    PyObject *set = slot ? PyObject_CallMethod(slot, "__set__", "OO", object, sign) : NULL;
+    for (Py_ssize_t at = sizeof(PyObject); set && at + (Py_ssize_t)sizeof sign <= end; at += sizeof sign)
+        if (AT(object, at) == sign)
+            found = at;
+    PyObject *unset = found < 0 ? NULL : PyObject_CallMethod(slot, "__delete__", "O", object);
+    if (unset == NULL) {
+        found = -1;
+        if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ImportError, "objects of %R have no slot for %s", kind, name);
+    }
+    Py_XDECREF(unset);
+    Py_XDECREF(set);
+    Py_XDECREF(slot);
+    Py_XDECREF(sign);
+    Py_XDECREF(object);
+    return found;
+}
+
+static PyObject *bind(PyObject *module, PyObject *given)
+{
+    for (size_t i = 0; i < sizeof slots / sizeof *slots; i++) {
+        PyObject *kind = PyDict_GetItemString(given, slots[i].kind);
+        if (kind == NULL)
+            return PyErr_Format(PyExc_KeyError, "bind needs %s", slots[i].kind);
+        if ((*slots[i].place = place_of(kind, slots[i].name)) < 0)
+            return NULL;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        PyObject *found = PyDict_GetItemString(given, names[i].name);
+        if (found == NULL)
+            return PyErr_Format(PyExc_KeyError, "bind needs %s", names[i].name);
+        Py_INCREF(found);
+        Py_XDECREF(*names[i].place);
+        *names[i].place = found;
+    }
+    allocate = (allocfunc)PyType_GetSlot((PyTypeObject *)Tensor, Py_tp_alloc);
+    make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"bind", bind, METH_O, "bind(given): the classes, functions and tables by their names"},
+    {"operate", (PyCFunction)(void (*)(void))operate, METH_FASTCALL,
+     "operate(recording, operation, *operands) -> number: as CellTape.operate"},
+    {"known", (PyCFunction)(void (*)(void))known, METH_FASTCALL,
+     "known(expression, *operands) -> tensor; None where it is not for a tape, NotImplemented for other operands"},
+    {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
+     "view(expression, tensor, *arguments) -> window, or None where Python decides"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "stack.recorder._walk", .m_size = -1, .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__walk(void)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if ((*words[i].place = PyUnicode_InternFromString(words[i].text)) == NULL)
+            return NULL;
+    of_floats = PyDict_New();
+    of_ints = PyDict_New();
+    of_bools = PyDict_New();
+    throughs = PyDict_New();
+    empty = PyTuple_New(0);
+    if (!of_floats || !of_ints || !of_bools || !throughs || !empty)
+        return NULL;
+    return PyModule_Create(&definition);
+}

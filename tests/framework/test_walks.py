@@ -1,0 +1,135 @@
+"""What is compiled of the recorder does what its Python does: the same keys on the same tapes."""
+
+import numpy as np
+import pytest
+
+import hal
+import stack.framework as ht
+import stack.framework.functional as F
+from stack.framework import devices, nn
+from stack.framework.cell import here
+from stack.framework.recorded import CellTape
+from stack.recorder import _walk as walk
+from stack.recorder.kin import Kin
+from stack.runtime.opening import engine_of
+
+
+@pytest.fixture(scope="module")
+def own_engine():
+    # The other tests of this folder run on an interpreter, whose arrays are left to Python.
+    with engine_of(hal.open("cpu:0", ())) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def engine(own_engine):
+    with devices.default_engine("walked:0", own_engine):
+        yield own_engine
+
+
+@pytest.fixture(params=["compiled", "python"])
+def way(request, monkeypatch):
+    if request.param == "python":
+        monkeypatch.setattr(walk, "known", lambda expression, *operands: NotImplemented)
+        monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
+        monkeypatch.setattr(walk, "operate", CellTape.operated)
+    return request.param
+
+
+def recorded():
+    """The keys of this thread's tape: what is on it, in order."""
+    [tape] = here.recordings.values()
+    return list(tape.tape.keys)
+
+
+NUMBERS = (0, 1, True, False, 1.0, 0.0, -0.0, float("nan"), float("inf"), 2**40, 2.5, -3)
+
+
+def arithmetic(x, y):
+    for number in NUMBERS:
+        x = x * number + y - number / (y + 1)
+    return [x, ht.maximum(x, y), F.softmax(x, -1), F.gelu(y, approximate="tanh"), x.to(ht.float64)]
+
+
+def windows(x, y):
+    kept = [x[1], x[:, 1:3], x.t()[0], x.view(2, 6), x.view(2, 6)[0, ::2], x.unsqueeze(0)[0, ..., 2]]
+    x[0].add_(y[1])
+    x[1:, 2] = y[1:, 0]
+    return [*kept, *[k * 2 for k in kept], x.transpose(0, 1).reshape(12), ht.cat([x, y[:2]])]
+
+
+def gradients(x, y):
+    w = ht.ones(4, 4, requires_grad=True)
+    z = (x @ w).tanh() * y
+    loss = (z[1:] * 3 + y[1:].detach()).sum()
+    with ht.no_grad():
+        free = w * 2
+    loss.backward()
+    return [w.grad, free, loss]
+
+
+def layers(x, y):
+    norm, up = nn.LayerNorm(4), nn.Linear(4, 6)
+    with ht.no_grad():
+        return [up(norm(x)), F.linear(x, up.weight), up.weight[1:3] * 2]
+
+
+@pytest.mark.parametrize("program", [arithmetic, windows, gradients, layers])
+def test_what_is_compiled_records_what_python_does(program, monkeypatch, engine):
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    keys, values = [], []
+    for compiled in (True, True, False, False):
+        ht.manual_seed(0)
+        if not compiled:
+            monkeypatch.setattr(walk, "known", lambda expression, *operands: NotImplemented)
+            monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
+            monkeypatch.setattr(walk, "operate", CellTape.operated)
+        x, y = ht.tensor(data), ht.tensor(data + 1)
+        found = program(x, y)
+        keys.append(recorded())
+        values.append([v.detach().numpy() for v in (*found, x)])
+    assert keys[1] == keys[2] == keys[3]
+    for others in values[1:]:
+        for one, other in zip(values[0], others, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_a_path_among_kin_goes_on_as_it_did_without_looking_up(engine, monkeypatch, way):
+    weight = ht.tensor(np.ones((4, 4), np.float32))
+
+    def step(cache, at):
+        new = (weight[at : at + 1] * 2 + 1) @ weight
+        cache = ht.cat([cache, new], 0)
+        mean = (cache.sum(0, keepdim=True) * 0.5).tanh() + new
+        return cache, mean
+
+    cache, expected = ht.tensor(np.zeros((2, 4), np.float32)), np.zeros((2, 4), np.float32)
+    looked = []
+    found = Kin.find
+    monkeypatch.setattr(Kin, "find", lambda *args: looked.append(args) or found(*args))
+    for at in (0, 1, 2, 3, 0, 1):
+        looked.clear()
+        cache, mean = step(cache, at)
+        row = np.full((1, 4), 12, np.float32)
+        expected = np.concatenate([expected, row])
+        truth = np.tanh(expected.sum(0, keepdims=True) * 0.5) + row
+        np.testing.assert_allclose(mean.numpy(), truth, rtol=1e-6)
+        np.testing.assert_array_equal(cache.numpy(), expected)
+    if way == "compiled":
+        assert len(looked) <= 3, "the window, the cache and its sum have other sizes, nothing else"
+
+
+def test_windows_that_are_gone_are_forgotten():
+    x = ht.tensor(np.arange(8, dtype=np.float32))
+    kept = x[1:3]
+    for _ in range(1000):
+        x[2:]
+    assert len(x._windows) <= 16
+    x.mul_(2)
+    np.testing.assert_array_equal(kept.numpy(), [2, 4])
+
+
+@pytest.mark.parametrize("operand", [object(), [1.0], {}, np.float32(2), (1.5,), 1j])
+def test_what_is_no_operand_is_left_to_python(operand):
+    x = ht.tensor([1.0])
+    assert walk.known(F.relu.__wrapped__, x, operand) in (None, NotImplemented)
