@@ -258,8 +258,12 @@ static Py_ssize_t leaf_number(PyObject *on, PyObject *leaf)
     Py_DECREF(ref);
     if (held == NULL)
         return PyErr_Occurred() ? FAILED : OTHERWISE;
-    if ((PyObject *)Py_TYPE(held) != Array || AT(held, array.type) != AT(leaf, node.type))
+    if ((PyObject *)Py_TYPE(held) != Array)
         return OTHERWISE;
+    int same = PyObject_RichCompareBool(AT(held, array.type), AT(leaf, node.type), Py_EQ);
+    if (same <= 0)
+        return same < 0 ? FAILED : OTHERWISE;
+    put(held, array.type, AT(leaf, node.type)); /* one object, which is found equal sooner */
     return give(on, leaf);
 }
 
@@ -273,8 +277,10 @@ static Py_ssize_t plain_number(PyObject *own, PyObject *x)
     PyObject *on = AT(own, recording.tape), *link = AT(x, cell.link), *leaf = AT(x, cell.node);
     int requires = AT(x, cell.requires_grad) == Py_True;
     Py_ssize_t n = OTHERWISE;
-    if (AT(x, cell.recording) != Py_None || AT(x, cell.part) != Py_None ||
-        AT(x, cell.device) != AT(own, recording.device))
+    int is_here = PyObject_RichCompareBool(AT(x, cell.device), AT(own, recording.device), Py_EQ);
+    if (is_here < 0)
+        return FAILED;
+    if (AT(x, cell.recording) != Py_None || AT(x, cell.part) != Py_None || !is_here)
         ;
     else if (link == Py_None) {
         if (leaf != NULL && (!requires || AT(x, cell.owns) == Py_True))
@@ -308,10 +314,15 @@ static Py_ssize_t number(PyObject *own, PyObject *x)
     if (found == NULL)
         return FAILED;
     PyObject *leaf = PyDict_GetItemWithError(AT(own, recording.leaves), found);
+    if (leaf == NULL && !PyErr_Occurred() && AT(x, cell.recording) != own) {
+        PyObject *ref = PyWeakref_NewRef(x, NULL);
+        if (ref == NULL || PyDict_SetItem(AT(own, recording.leaves), found, ref) < 0)
+            n = FAILED;
+        Py_XDECREF(ref);
+    } else if (leaf == NULL)
+        n = PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a_number, x, NULL));
     Py_DECREF(found);
-    if (leaf != NULL)
-        return n;
-    return PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a_number, x, NULL));
+    return n;
 }
 
 /* As `CellTape._stop`. */
