@@ -2,8 +2,8 @@
 
 A key is taken apart into its skeleton and its row: the axes from 2 on, where slices begin and end,
 and the Python numbers in it. Keys of one skeleton lead to one place, a `Kin`. What type a result
-has there follows from the row and the operands' types: it is remembered, and where two of them
-differ, inferred once with symbols for what differs (`hal.tile.size`).
+has follows from the row and the operands' types, whatever the place: it is remembered, and where
+two of them differ, inferred once with symbols for what differs (`hal.tile.size`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Hole = Callable[[Any, bool], Any]
 """From a size or number, and whether it is an axis, to what takes its place."""
 
 SEEN = 64
-"""How many results a place remembers by their operands."""
+"""How many results of an operation are remembered by their operands."""
 RULES = 4
-"""How many times a place infers with symbols; what these leave out is inferred for itself."""
+"""How many times one infers with symbols; what these leave out is inferred for itself."""
 
 
 class Scalar(NamedTuple):
@@ -178,15 +178,21 @@ class Kin:
     """A place of all paths that differ in sizes and numbers alone."""
 
     next: dict[tuple[Any, ...], Kin] = field(default_factory=dict)
+    last: tuple[Any, ...] | None = None
+    """How a path went on from here the last time: the key, the types of its operands, the place it
+    led to, its row, the result's type. A path that goes on so again looks nothing up."""
+
+
+@dataclass(eq=False, slots=True)
+class Inference:
+    """What is known of the result types of an operation, from its row and its operands' types."""
+
     seen: dict[tuple[Row, tuple[Any, ...]], Seen] = field(default_factory=dict)
     rules: dict[Pattern, list[Rule]] = field(default_factory=dict)
     rows: dict[Pattern, list[Row]] = field(default_factory=dict)
     """Some that were seen, of which the next rule is made."""
     fixed: str = ""
     """Why no further rule can be made; empty: one can."""
-    last: tuple[Any, ...] | None = None
-    """How a path went on from here the last time: the key, the types of its operands, the place it
-    led to, its row, the result's type. A path that goes on so again looks nothing up."""
 
     def find(self, row: Row, types: tuple[Any, ...]) -> Seen | None:
         """What is known of a result of such operands."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from hal.tile.node import Node, Type
 from stack import ops as g
-from stack.recorder.kin import RULES, Kin, Row, Scalar, Seen, apart, axes, values_of
+from stack.recorder.kin import RULES, Inference, Kin, Row, Scalar, Seen, apart, axes, values_of
 from stack.recorder.window import Window
 from stack.runtime.plan import Bound, Plan
 
@@ -150,6 +150,9 @@ class Tree:
         self.points = 0
         self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
         self.kin = Kin()
+        self._inferences: dict[Key, Inference] = {}
+        self.several: set[Operation] = set()
+        """The operations that give several results."""
         self._general: OrderedDict[tuple[Kin, tuple[int, ...]], KinPlans] = OrderedDict()
 
     def begin(self) -> Tape:
@@ -158,7 +161,18 @@ class Tree:
             self.root, self.points, self.kin = Point(None), 0, Kin()
             self._plans.clear()
             self._general.clear()
+            self._inferences.clear()
         return Tape(self)
+
+    def inference(self, skeleton: Key, place: Kin | None) -> Inference:
+        """What is known of an operation's result types, whichever values its operands are; of one
+        with several results, which depend on how its operands were computed, at its place."""
+        key = place, *[None if type(o) is int else o for o in skeleton]
+        found = self._inferences.get(key)
+        if found is None:
+            found = self._inferences[key] = Inference()
+            self.points += 1
+        return found
 
     def plans_of(self, kin: Kin, alive: tuple[int, ...]) -> KinPlans:
         """Those of a place of kin, where these values are alive."""
@@ -280,7 +294,8 @@ class Tape:
             kin = self._kin_behind(kin, skeleton)
             types = self._operand_types(key)
             if types is not None:
-                kin.note(row, types)
+                place = kin if key[0] in self.tree.several else None
+                self.tree.inference(skeleton, place).note(row, types)
             found += row
         return kin, tuple(found)
 
@@ -335,16 +350,11 @@ class Tape:
         skeleton, row = apart(key)
         kin = self._kin_behind(self.kin, skeleton)
         types = self._operand_types(key)
-        seen = None if types is None else kin.find(row, types)
-        if seen is None:
-            could = not kin.fixed
-            seen = None if types is None else kin.infer(key, row, types, self._infer)
-            if could and kin.fixed:
-                self.tree.note(f"{_name(key[0])}: its type is inferred for each size", kin.fixed)
-            if seen is None:
-                seen = explore()
-            if types is not None:
-                kin.remember((row, types), seen)
+        if types is None:
+            seen = explore()
+        else:
+            known = self.tree.inference(skeleton, kin if key[0] in self.tree.several else None)
+            seen = self._inferred(known, key, row, types, explore)
         if seen.type is not None:
             if types is not None and not seen.checks and type(seen.type) is Type:
                 last = self.kin.last
@@ -354,6 +364,23 @@ class Tape:
             self.kin, self._checks = kin, seen.checks
             self._row += row
         return seen
+
+    def _inferred(
+        self,
+        known: Inference,
+        key: Key,
+        row: Row,
+        types: tuple[Any, ...],
+        explore: Callable[[], Seen],
+    ) -> Seen:
+        seen = known.find(row, types)
+        if seen is not None:
+            return seen
+        could = not known.fixed
+        seen = known.infer(key, row, types, self._infer)
+        if could and known.fixed:
+            self.tree.note(f"{_name(key[0])}: its type is inferred for each size", known.fixed)
+        return known.remember((row, types), explore() if seen is None else seen)
 
     def _infer(self, key: Key, types: Sequence[Type]) -> Type | None:
         """The type of an operation's result; None where more than types decides about it."""
@@ -406,6 +433,7 @@ class Tape:
     def append_several(self, key: Key) -> int:
         """The number before those of an operation's several results; `types` has there their types
         together. Raises what the operation raises."""
+        self.tree.several.add(key[0])
         point = self.at.next.get(key) if self.kin is None else None
         if point is not None:
             types = point.type

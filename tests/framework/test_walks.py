@@ -10,7 +10,7 @@ from stack.framework import devices, nn
 from stack.framework.cell import here
 from stack.framework.recorded import CellTape
 from stack.recorder import _walk as walk
-from stack.recorder.kin import Kin
+from stack.recorder.kin import Inference
 from stack.runtime.opening import engine_of
 
 
@@ -52,7 +52,14 @@ def arithmetic(x, y):
 
 
 def windows(x, y):
-    kept = [x[1], x[:, 1:3], x.t()[0], x.view(2, 6), x.view(2, 6)[0, ::2], x.unsqueeze(0)[0, ..., 2]]
+    kept = [
+        x[1],
+        x[:, 1:3],
+        x.t()[0],
+        x.view(2, 6),
+        x.view(2, 6)[0, ::2],
+        x.unsqueeze(0)[0, ..., 2],
+    ]
     x[0].add_(y[1])
     x[1:, 2] = y[1:, 0]
     return [*kept, *[k * 2 for k in kept], x.transpose(0, 1).reshape(12), ht.cat([x, y[:2]])]
@@ -105,8 +112,8 @@ def test_a_path_among_kin_goes_on_as_it_did_without_looking_up(engine, monkeypat
 
     cache, expected = ht.tensor(np.zeros((2, 4), np.float32)), np.zeros((2, 4), np.float32)
     looked = []
-    found = Kin.find
-    monkeypatch.setattr(Kin, "find", lambda *args: looked.append(args) or found(*args))
+    found = Inference.find
+    monkeypatch.setattr(Inference, "find", lambda *args: looked.append(args) or found(*args))
     for at in (0, 1, 2, 3, 0, 1):
         looked.clear()
         cache, mean = step(cache, at)
