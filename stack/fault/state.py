@@ -184,16 +184,8 @@ class State:
             for key, t in optimizer.cells().items():
                 yield _Settable(f"{name}.{key}", t, partial(become, t))
 
-        def read() -> list[Any]:
-            groups = optimizer.param_groups
-            return [{k: v for k, v in group.items() if k != "params"} for group in groups]
-
-        def take(groups: list[Any]) -> None:
-            for group, given in zip(optimizer.param_groups, groups, strict=True):
-                group.update(given)
-
         self._tensors.append(cells)
-        self._add_plain(name, read, take)
+        self._add_plain(name, optimizer.plain, optimizer.take_plain)
 
     def _add_plain(self, name: str, read: Callable[[], Any], take: Callable[[Any], object]) -> None:
         if any(own.name == name for own in self._plain):

@@ -13,7 +13,7 @@ from stack.framework import store
 from stack.framework.apply import common_device
 from stack.framework.cell import (
     Cell,
-    HandedOver,
+    Retrace,
     Settler,
     Trace,
     become,
@@ -109,8 +109,8 @@ def capture(
     while True:
         try:
             captured = _capture(name, function, arguments, make, facts)
-        except HandedOver as handed:
-            take_over(handed.settler)
+        except Retrace as met:
+            met.change()
             continue
         cells = [s for s in captured.sources if isinstance(s, Cell)]
         nodes = [c.node for c in cells]

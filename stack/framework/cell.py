@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -417,20 +418,20 @@ governing: WeakValueDictionary[int, Settler] = WeakValueDictionary()
 """What keeps a cell consistent with others, by the cell's serial number."""
 
 
-class HandedOver(BaseException):
-    """A trace uses what another thread used last: it is settled, and the function traced anew. No
-    handler of the user's is to catch it."""
+class Retrace(BaseException):
+    """A trace meets state that has to change before it: `change` does so outside of it, and the
+    function is traced anew. No handler of the user's is to catch it."""
 
-    def __init__(self, settler: Settler) -> None:
-        self.settler = settler
+    def __init__(self, change: Callable[[], None]) -> None:
+        self.change = change
 
 
 def take_over(settler: Settler) -> None:
-    """From now on this thread uses it, and it is consistent. Raises HandedOver in a trace that
-    would have to change it."""
+    """From now on this thread uses it, and it is consistent. Raises Retrace in a trace that would
+    have to change it."""
     own = here.context
     if settler.context is not own and tracing() is not None:
-        raise HandedOver(settler)
+        raise Retrace(partial(take_over, settler))
     settler.context = own
     settler.settle()
 

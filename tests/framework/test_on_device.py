@@ -59,3 +59,33 @@ def test_a_training_takes_the_same_course(half, tmp_path, monkeypatch):
     expected, actual = on_both(program, tmp_path, monkeypatch)
     assert expected[-1] < 0.9 * expected[0]
     np.testing.assert_allclose(actual, expected, rtol=1e-2 if half else 2e-5)
+
+
+def test_two_losses_that_take_turns_count_apart(tmp_path, monkeypatch):
+    """An actor and a critic under one optimizer: each parameter's first steps are of full size."""
+
+    def program():
+        ht.manual_seed(3)
+        body, actor, critic = nn.Linear(4, 24), nn.Linear(24, 3), nn.Linear(24, 1)
+        every = [*body.parameters(), *actor.parameters(), *critic.parameters()]
+        optimizer = optim.Adam(every, lr=0.05)
+        x = ht.randn(8, 4)
+
+        def step(which):
+            optimizer.zero_grad()
+            hidden = body(x).tanh()
+            if which == "critic":
+                hidden = hidden.detach()
+            loss = (actor(hidden) if which == "actor" else critic(hidden)).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        captured = ht.jit(step)
+        losses = [step(which).item() for which in ("actor", "actor", "critic")]
+        losses += [captured(which).item() for which in ("actor", "critic", "critic")]
+        return losses, [optimizer.state[p]["step"].item() for p in every]
+
+    (expected, counts), (actual, again) = on_both(program, tmp_path, monkeypatch)
+    assert counts == again == [3.0] * 6
+    np.testing.assert_allclose(actual, expected, rtol=2e-5)

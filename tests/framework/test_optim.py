@@ -1,5 +1,7 @@
 """Optimizers take torch's steps."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import stack.framework as ht
 from stack import ops as g
 from stack.framework import nn, optim
 from stack.framework.flat import FlatLayout
+from tests.draw import stream
 
 CASES = {
     "sgd": ("SGD", {"lr": 0.1}),
@@ -29,6 +32,8 @@ CASES = {
     "rmsprop": ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True}),
     "rprop": ("Rprop", {}),
 }
+COUNTING = ["dampening", "adam", "amsgrad", "adamax", "radam", "nadam", "adagrad", "rprop"]
+"""Those whose steps are of another size at first."""
 SHAPES = [(3, 5), (7,), (), (16, 2)]
 
 
@@ -99,6 +104,120 @@ def test_parameters_without_a_gradient_stay(draw_floats):
     ours.step()
     for p, q in zip(mine, before, strict=True):
         np.testing.assert_array_equal(p.numpy(), q)
+
+
+def missing_by_chance(name, steps=7):
+    """For each step the parameters that have no gradient."""
+    draw = stream(f"gradients of {name}")
+    return [{i for i in range(len(SHAPES)) if draw.random() < 0.5} for _ in range(steps)]
+
+
+def same_counts(ours, peer, mine, theirs):
+    for p, q in zip(mine, theirs, strict=True):
+        expected = peer.state[q].get("step", 0) if peer.state[q] else 0
+        assert ours.state[p]["step"].item() == float(expected)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("name", COUNTING)
+def test_each_parameter_counts_its_own_steps(name, jitted, draw_floats):
+    kind, settings = CASES[name]
+    mine, theirs = twins(draw_floats)
+
+    def made(space, params):
+        parts = params[:2], params[2:3], params[3:]
+        groups = [{"params": p, "lr": 0.01 * (k + 1)} for k, p in enumerate(parts)]
+        return getattr(space, kind)(groups, **settings)
+
+    ours, peer = made(optim, mine), made(torch.optim, theirs)
+
+    @ht.jit
+    def step(gradients):
+        for p, d in zip(mine, gradients, strict=True):
+            p.grad = d
+        ours.step()
+
+    for number, missing in enumerate(missing_by_chance(name)):
+        set_gradients(mine, theirs, number, missing)
+        step([p.grad for p in mine]) if jitted else ours.step()
+        peer.step()
+    same(mine, theirs)
+    if kind != "SGD":
+        same_counts(ours, peer, mine, theirs)
+
+
+def test_parameters_that_thaw_begin_to_count_then(draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
+    for step in range(6):
+        set_gradients(mine, theirs, step, missing={0, 2} if step < 2 else {3} if step < 4 else ())
+        ours.step(), peer.step()
+        same_counts(ours, peer, mine, theirs)
+    same(mine, theirs)
+
+
+def test_frozen_parameters_leave_one_count_to_the_others(draw_floats, engine):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
+    for step in range(3):
+        set_gradients(mine, theirs, step, missing={0, 2})
+        ours.step(), peer.step()
+    same(mine, theirs)
+    same_counts(ours, peer, mine, theirs)
+    assert ours.shards[0].together == (False, True, False, True)
+
+
+@pytest.mark.parametrize("through", ["state_dict", "deepcopy", "torch"])
+def test_counts_that_differ_are_copied(through, draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.NAdam(mine, lr=0.1), torch.optim.NAdam(theirs, lr=0.1)
+    for step, missing in enumerate([{1, 2}, {1}, {0, 1}]):
+        set_gradients(mine, theirs, step, missing)
+        ours.step(), peer.step()
+    if through == "deepcopy":
+        mine, ours = copy.deepcopy((mine, ours))
+    else:
+        state = ours.state_dict()
+        if through == "torch":
+            state = peer.state_dict()
+            state["state"] = {
+                i: {k: ht.tensor(v.numpy()) for k, v in s.items()}
+                for i, s in state["state"].items()
+            }
+        ours = optim.NAdam(mine, lr=0.1)
+        ours.load_state_dict(state)
+    same_counts(ours, peer, mine, theirs)
+    for step in range(3, 6):
+        set_gradients(mine, theirs, step, {2} if step == 4 else ())
+        ours.step(), peer.step()
+    same(mine, theirs)
+
+
+@pytest.mark.parametrize("history", [2, 100])
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_finds_the_same_way_down(search, history):
+    """Rosenbrock's valley: the search has to grow, to bracket and to come nearer."""
+    begin = np.array([-1.5, 1.5, -0.7, 0.3], np.float64)
+    settings = {"lr": 0.002 if search is None else 1.0, "max_iter": 6, "history_size": history}
+    ways = []
+    for space in (ht, torch):
+        p = space.nn.Parameter(space.tensor(begin))
+        optimizer = space.optim.LBFGS([p], line_search_fn=search, **settings)
+
+        def closure(p=p, optimizer=optimizer):
+            optimizer.zero_grad()
+            x, y = p[:2], p[2:]
+            loss = (100 * (y - x * x) ** 2 + (1 - x) ** 2).sum()
+            loss.backward()
+            return loss
+
+        ways.append([(optimizer.step(closure).item(), p.tolist()) for _ in range(4)])
+    for (loss, place), (expected, there) in zip(*ways, strict=True):
+        np.testing.assert_allclose(loss, expected, rtol=1e-6)
+        np.testing.assert_allclose(place, there, rtol=1e-6)
+    assert search is None or ways[0][-1][0] < 1
+    with pytest.raises(ValueError, match="not 'armijo'"):
+        optim.LBFGS([nn.Parameter(ht.zeros(1))], line_search_fn="armijo")
 
 
 def test_a_group_that_is_added_later_begins_anew(draw_floats):
@@ -317,11 +436,11 @@ def test_cycles_of_rate_and_momentum(kind, name, draw_floats):
         getattr(o.lr_scheduler, name)(each, max_lr=0.3, **options)
         for o, each in ((optim, ours), (torch.optim, peer))
     ]
-    for step in range(6):
+    for step in range(7):
         set_gradients(mine, theirs, step)
         ours.step(), peer.step()
         same(mine, theirs, rtol=1e-4, atol=1e-5)
-        if step < 5:
+        if step < 6:  # once more than there are rates, as loops do that step behind each batch
             schedules[0].step(), schedules[1].step()
             key = "momentum" if kind == "SGD" else "betas"
             a, b = (np.ravel(o.param_groups[0][key]) for o in (ours, peer))

@@ -36,7 +36,7 @@ class Moments(Optimizer):
         }
 
     def correction(self, shard: Shard, which: int) -> list[Node]:
-        """1 - beta^t for every group's beta of that number."""
+        """1 - beta^t for every group's beta of that number, in the form of the count."""
         return [_left(shard, beta) for beta in self.operands("betas", which)]
 
     def decayed(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, Node]:
@@ -68,13 +68,13 @@ def _rest(beta: Operand) -> Operand:
 def _left(shard: Shard, beta: Operand) -> Node:
     """1 - beta^t."""
     if not isinstance(beta, Node) and beta in shard.numbers:
-        return shard.numbers[beta].node
-    return e.sub(1.0, g.pow(as_node(beta, DType.F32), shard.steps.node))
+        return shard.number(beta)
+    return e.sub(1.0, e.pow(as_node(beta, DType.F32), shard.count))
 
 
 def quotients(a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
     """The quotient of each pair."""
-    return [g.div(x, y) for x, y in zip(a, b, strict=True)]
+    return [e.div(x, y) for x, y in zip(a, b, strict=True)]
 
 
 class Adam(Moments):
@@ -124,9 +124,9 @@ class Adam(Moments):
             v = most if all(flags) else e.where(e.gt(spread.vector(flags), 0), most, v)
             state["max_exp_avg_sq"] = most
         size = quotients(self.rates(), self.correction(shard, 0))
-        scale = spread.vector([g.sqrt(c) for c in self.correction(shard, 1)])
+        scale = shard.vector([g.sqrt(c) for c in self.correction(shard, 1)])
         bottom = g.add(g.div(g.sqrt(v), scale), spread.vector(self.setting("eps")))
-        return g.sub(value, g.div(g.mul(m, spread.vector(size)), bottom)), state
+        return g.sub(value, g.div(g.mul(m, shard.vector(size)), bottom)), state
 
 
 class AdamW(Adam):
@@ -189,7 +189,7 @@ class Adamax(Moments):
         m = g.add(m, g.mul(g.sub(d, m), spread.vector([_rest(b) for b in first])))
         most = g.add(g.abs(d), spread.vector(self.setting("eps")))
         u = g.maximum(g.mul(u, spread.vector(second)), most)
-        size = spread.vector(quotients(self.rates(), self.correction(shard, 0)))
+        size = shard.vector(quotients(self.rates(), self.correction(shard, 0)))
         return g.sub(value, g.mul(size, g.div(m, u))), {"exp_avg": m, "exp_inf": u}
 
 
@@ -246,19 +246,19 @@ class RAdam(Moments):
         m, v = self.means(shard, d)
         sure, size, scale = [], [], []
         for rate, (a, b) in zip(self.rates(), self.setting("betas"), strict=True):
-            c, t = shard.numbers[b].node, shard.steps.node
-            ratio = g.div(shard.numbers["excess", b].node, e.mul(c, 1 - b))
+            c, t = shard.number(b), shard.count
+            ratio = g.div(shard.number(("excess", b)), e.mul(c, 1 - b))
             rho, end = e.sub(e.mul(g.sub(t, ratio), 2.0), 1.0), 2 / (1 - b) - 1
             top = e.mul(e.mul(e.sub(rho, 4.0), e.sub(rho, 2.0)), end)
             squared = g.div(top, e.mul(rho, (end - 4) * (end - 2)))
             is_sure = e.gt(rho, 5.0)
             sure.append(e.where(is_sure, 1.0, 0.0))
             scale.append(g.sqrt(e.mul(e.where(is_sure, squared, 1.0), c)))
-            size.append(g.div(rate, shard.numbers[a].node))
+            size.append(e.div(rate, shard.number(a)))
         bottom = g.add(g.sqrt(v), spread.vector(self.setting("eps")))
-        rated = g.div(g.mul(m, spread.vector(scale)), bottom)
-        step = g.where(e.gt(spread.vector(sure), 0.0), rated, m)
-        return g.sub(value, g.mul(spread.vector(size), step)), {"exp_avg": m, "exp_avg_sq": v}
+        rated = g.div(g.mul(m, shard.vector(scale)), bottom)
+        step = g.where(e.gt(shard.vector(sure), 0.0), rated, m)
+        return g.sub(value, g.mul(shard.vector(size), step)), {"exp_avg": m, "exp_avg_sq": v}
 
 
 class NAdam(Moments):
@@ -321,13 +321,13 @@ class NAdam(Moments):
             self.rates(), self.setting("betas"), self.setting("momentum_decay"), strict=True
         )
         for rate, (b, _), psi in settings:
-            product, t = shard.numbers["product", b, psi].node, shard.steps.node
+            product, t = shard.number(("product", b, psi)), shard.count
             mu, following = _mu_node(b, psi, t), _mu_node(b, psi, e.add(t, 1.0))
-            now.append(g.div(g.mul(rate, e.sub(1.0, mu)), e.sub(1.0, product)))
-            ahead.append(g.div(g.mul(rate, following), e.sub(1.0, g.mul(product, following))))
-        scale = spread.vector([g.sqrt(c) for c in self.correction(shard, 1)])
+            now.append(g.div(e.mul(rate, e.sub(1.0, mu)), e.sub(1.0, product)))
+            ahead.append(g.div(e.mul(rate, following), e.sub(1.0, g.mul(product, following))))
+        scale = shard.vector([g.sqrt(c) for c in self.correction(shard, 1)])
         bottom = g.add(g.div(g.sqrt(v), scale), spread.vector(self.setting("eps")))
-        step = g.add(g.mul(spread.vector(now), d), g.mul(spread.vector(ahead), m))
+        step = g.add(g.mul(shard.vector(now), d), g.mul(shard.vector(ahead), m))
         return g.sub(value, g.div(step, bottom)), {"exp_avg": m, "exp_avg_sq": v}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.expr import elementwise as e
@@ -57,13 +56,13 @@ class Adagrad(_Decayed):
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         spread, d = shard.spread, self.gradient_with_decay(shard, value, gradient)
         total = g.add(shard.state["sum"].node, g.mul(d, d))
-        before = e.sub(shard.steps.node, 1.0)
+        before = e.sub(shard.count, 1.0)
         rates = [
-            g.div(r, e.add(e.mul(before, w), 1.0)) if w else r
+            e.div(r, e.add(e.mul(before, w), 1.0)) if w else r
             for r, w in zip(self.rates(), self.setting("lr_decay"), strict=True)
         ]
         bottom = g.add(g.sqrt(total), spread.vector(self.setting("eps")))
-        return g.sub(value, g.div(g.mul(spread.vector(rates), d), bottom)), {"sum": total}
+        return g.sub(value, g.div(g.mul(shard.vector(rates), d), bottom)), {"sum": total}
 
 
 class Adadelta(_Decayed):
@@ -180,8 +179,9 @@ class Rprop(Optimizer):
         spread, before = shard.spread, shard.state["prev"].node
         down, up = (spread.vector([pair[i] for pair in self.setting("etas")]) for i in (0, 1))
         low, high = (spread.vector([s[i] for s in self.setting("step_sizes")]) for i in (0, 1))
-        is_first = g.broadcast(g.le(shard.steps.node, g.const(1, DType.F32)), before.shape)
-        size = g.where(is_first, spread.vector(self.rates()), shard.state["step_size"].node)
+        is_first = e.where(e.le(shard.count, 1.0), 1.0, 0.0)
+        begins = e.gt(shard.vector([is_first] * len(self.param_groups)), 0.0)
+        size = g.where(begins, spread.vector(self.rates()), shard.state["step_size"].node)
         agree = g.mul(gradient, before)
         same, turned = e.gt(agree, 0.0), e.lt(agree, 0.0)
         scaled = g.mul(size, g.where(same, up, g.where(turned, down, g.full_like(up, 1))))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand, as_node
 from stack.framework.flat import FlatLayout
 from stack.framework.tensor import Tensor
@@ -15,8 +16,8 @@ from stack.framework.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
-    """Which group each element of a flat array belongs to: group `groups[i]` begins at element
-    `begins[i]`."""
+    """Which group each place of a row belongs to, an element of a flat array or a parameter: group
+    `groups[i]` begins at place `begins[i]`."""
 
     groups: tuple[int, ...]
     begins: tuple[int, ...]
@@ -24,15 +25,15 @@ class GroupSpread:
     dtype: DType
 
     @staticmethod
-    def of(layout: FlatLayout, groups: Sequence[int], dtype: DType) -> GroupSpread:
-        """The spread of parts that belong to these groups, which come in order."""
-        firsts = dict(reversed(list(zip(groups, layout.starts, strict=True))))
+    def of(starts: Sequence[int], size: int, groups: Sequence[int], dtype: DType) -> GroupSpread:
+        """The spread of parts that begin there and belong to these groups, which come in order."""
+        firsts = dict(reversed(list(zip(groups, starts, strict=True))))
         order = tuple(sorted(firsts))
-        return GroupSpread(order, tuple(firsts[k] for k in order), layout.size, dtype)
+        return GroupSpread(order, tuple(firsts[k] for k in order), size, dtype)
 
     def vector(self, values: Sequence[Operand]) -> Node:
-        """Each element's value, given one for each group: one expression without memory of its
-        own."""
+        """Each place's value, given one for each group, 0-d or of all places: one expression
+        without memory of its own."""
         chosen = [as_node(values[k], self.dtype) for k in self.groups]
         result = g.broadcast(chosen[-1], (self.size,))
         if all(c is chosen[0] for c in chosen):
@@ -42,6 +43,13 @@ class GroupSpread:
             before = g.lt(place, g.full_like(place, end))
             result = g.where(before, g.broadcast(value, (self.size,)), result)
         return result
+
+
+def chosen(active: Sequence[bool]) -> Node:
+    """bool for each parameter: whether it is active."""
+    begins = [i for i, a in enumerate(active) if i == 0 or a != active[i - 1]]
+    runs = GroupSpread(tuple(range(len(begins))), tuple(begins), len(active), DType.F32)
+    return e.gt(runs.vector([float(active[i]) for i in begins]), 0.0)
 
 
 def mask(layout: FlatLayout, active: Sequence[bool]) -> Node:

@@ -283,7 +283,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _between(self, values: Sequence[float]) -> float:
-        if self.last_epoch >= self.total_steps:
+        if self.last_epoch > self.total_steps:
             raise ValueError(f"the schedule has {self.total_steps} steps, and this is one more")
         i = 1
         while i < len(values) - 1 and self.last_epoch > self._places[i]:

@@ -17,6 +17,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
 from stack.framework.cell import (
+    Retrace,
     add_settler,
     become,
     changed,
@@ -30,10 +31,11 @@ from stack.framework.cell import (
 from stack.framework.create import tensor
 from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError, TensorError, TracingError, where_called
+from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
-from stack.framework.flat import FlatParameters
+from stack.framework.flat import ALIGNMENT, FlatParameters
 from stack.framework.mode import enable_grad, no_grad
-from stack.framework.optim.groups import GroupSpread, mask, view
+from stack.framework.optim.groups import GroupSpread, chosen, mask, view
 from stack.framework.realize import realize, refuse_in_trace
 from stack.framework.recorded import tape_of
 from stack.framework.tensor import Tensor
@@ -51,7 +53,14 @@ WAYS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 class Shard:
     """Parameters of one element type and device that were given together: their flat array, state
-    of the same layout by name, the number of steps, and numbers that follow from it."""
+    of the same layout by name, and for each parameter the number of its steps, and numbers that
+    follow from it.
+
+    `together` are the parameters that all steps so far have moved, where no step has moved another
+    one: their counts are equal, and one number serves them all. It is () before the first step, and
+    None once the counts differ. Then `blocks` says of each ALIGNMENT elements of the flat array
+    which parameter they belong to.
+    """
 
     def __init__(
         self, members: Sequence[Member], names: Sequence[str], numbers: Mapping[Hashable, float]
@@ -59,12 +68,92 @@ class Shard:
         self.indices = [i for i, _, _ in members]
         self.flat = FlatParameters([p for _, _, p in members])
         self.layout = self.flat.layout
-        cell = self.flat.cell
-        self.spread = GroupSpread.of(self.layout, [group for _, group, _ in members], cell.dtype)
+        cell, groups = self.flat.cell, [group for _, group, _ in members]
+        self.spread = GroupSpread.of(self.layout.starts, self.layout.size, groups, cell.dtype)
+        self.by_member = GroupSpread.of(range(len(groups)), len(groups), groups, DType.F32)
         self.state = {name: _zeros(self.layout.size, cell) for name in names}
-        self.steps = tensor(np.float32(0), device=cell.device)
-        self.numbers = {k: tensor(np.float32(v), device=cell.device) for k, v in numbers.items()}
+        self.steps = self._for_each(0)
+        self.numbers = {k: self._for_each(v) for k, v in numbers.items()}
+        self.together: tuple[bool, ...] | None = ()
+        self.blocks: Tensor | None = None
         self.move: _TapedStep | None = None
+
+    def _for_each(self, value: float) -> Tensor:
+        values = np.full(self.by_member.size, value, np.float32)
+        return tensor(values, device=self.flat.cell.device)
+
+    # how often each parameter has moved
+
+    def note_step(self, active: tuple[bool, ...]) -> None:
+        """A step moves these parameters. Raises Retrace where a trace began with counts that were
+        equal and no longer are."""
+        if not self.together and self.together is not None:
+            self.together = active
+        elif self.together not in (None, active):
+            if tracing() is not None:
+                raise Retrace(self.come_apart)
+            self.come_apart()
+        if (trace := tracing()) is not None:
+            trace.note(self, "together")
+
+    def come_apart(self) -> None:
+        """From now on each parameter's count is its own."""
+        ends = [*self.layout.starts[1:], self.layout.size]
+        each = [(b - a) // ALIGNMENT for a, b in zip(self.layout.starts, ends, strict=True)]
+        which = np.repeat(np.arange(len(each), dtype=np.int32), each)
+        self.blocks = tensor(which, device=self.flat.cell.device)
+        self.together = None
+        changed()
+
+    def set_together(self, together: Sequence[bool] | None) -> None:
+        """The counts are others now."""
+        if together is None:
+            self.come_apart()
+        else:
+            self.together = tuple(together)
+            changed()
+
+    def set_counts(self, counts: Sequence[float], numbers: Mapping[Hashable, Any]) -> None:
+        """Each parameter has moved so often, from which its numbers follow."""
+        device = self.steps.device
+        rebind(self.steps, tensor(np.asarray(counts, np.float32), device=device).node)
+        for key, values in numbers.items():
+            given = tensor(np.asarray(values, np.float32), device=device)
+            if key in self.numbers:
+                rebind(self.numbers[key], given.node)
+            else:
+                self.numbers[key] = given
+        moved = [c > 0 for c in counts]
+        equal = len({c for c in counts if c}) < 2
+        self.set_together((moved if any(moved) else ()) if equal else None)
+
+    @property
+    def count(self) -> Node:
+        """The number of steps of what moves, f32: 0-d, or where counts differ one for each
+        parameter."""
+        return self._one(self.steps)
+
+    def number(self, key: Hashable) -> Node:
+        """A number that follows from the count, in the same form."""
+        return self._one(self.numbers[key])
+
+    def _one(self, each: Tensor) -> Node:
+        if self.together is None:
+            return each.node
+        first = self.together.index(True)
+        return g.reshape(g.slice(each.node, (first,), (first + 1,)), ())
+
+    def vector(self, values: Sequence[Operand]) -> Node:
+        """Each element's value, given for each group one that follows from the count."""
+        if self.together is not None:
+            return self.spread.vector(values)
+        assert self.blocks is not None, "counts that differ have come apart"
+        of_block = g.gather(self.by_member.vector(values), self.blocks.node, 0)
+        rows = of_block.type.size
+        wide = g.broadcast(g.reshape(of_block, (rows, 1)), (rows, ALIGNMENT))
+        return g.cast(g.reshape(wide, (self.layout.size,)), self.spread.dtype)
+
+    # what a step reads and changes
 
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
@@ -114,6 +203,7 @@ class _TapedStep:
             shard,
             flat=None,
             steps=None,
+            blocks=None,
             move=None,
             numbers=dict.fromkeys(shard.numbers),
             state=dict.fromkeys(shard.state),
@@ -126,6 +216,8 @@ class _TapedStep:
         shard: Any = _copy(self.shard, steps=next(nodes))
         shard.numbers = {key: next(nodes) for key in self.shard.numbers}
         shard.state = {name: next(nodes) for name in self.shard.state}
+        if shard.together is None:
+            shard.blocks = next(nodes)
         own = _copy(self.optimizer, _cells={place: next(nodes) for place in self.places})
         gradient = shard.joined([next(nodes).node if a else None for a in self.active])
         value.node = own._moved(shard, value.node, gradient, self.active, _hold)
@@ -155,9 +247,8 @@ class Optimizer(ABC):
 
     The parameters' values move into arrays that the optimizer owns. `param_groups` are dicts with
     "params" and settings; "lr" may be changed at any time, also between calls of a jitted step; the
-    others are part of a plan. A parameter without a gradient stays as it is; unlike in PyTorch the
-    step counts for it, too, where another one of its group has a gradient: the parameters of one
-    element type that were given together have one count.
+    others are part of a plan. A parameter without a gradient stays as it is, and the step does not
+    count for it.
     """
 
     state_names: tuple[str, ...] = ()
@@ -190,12 +281,12 @@ class Optimizer(ABC):
         return 0.0
 
     def numbers_at(self, steps: float) -> dict[Hashable, float]:
-        """The numbers that a shard keeps, after so many steps; `advance` gives those of the next
-        step on the device."""
+        """The numbers that a shard keeps for a parameter, after so many steps; `advance` gives
+        those of the next step on the device."""
         return {}
 
     def advance(self, shard: Shard) -> dict[Hashable, Node]:
-        """The shard's numbers after the step that its count now names."""
+        """The numbers of every parameter after the step that its count now names."""
         return {}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -220,6 +311,7 @@ class Optimizer(ABC):
             return
         gradient, active = shard.gradient()
         if any(active):
+            shard.note_step(tuple(active))
             value = shard.flat.cell.node
             shard.flat.assign(self._moved(shard, value, gradient, active, rebind))
             if not under_way:  # what many steps do is not put off
@@ -232,13 +324,15 @@ class Optimizer(ABC):
         settings = self._plain_settings()
         if settings is None or not any(active):
             return False
-        move = shard.move
-        if move is None or (move.settings, move.active) != (settings, active):
+        shard.note_step(active)
+        move, kind = shard.move, (settings, active, shard.together)
+        if move is None or (move.settings, move.active, move.shard.together) != kind:
             move = shard.move = _TapedStep.of(self, shard, settings, active)
         cells = shard.cells()
+        blocks = [] if shard.blocks is None or shard.together is not None else [shard.blocks]
         tape = tape_of(shard.flat.cell.device)
         given = [d for d in grads if d is not None]
-        numbers = tape.numbers([*cells, *self._cells.values(), *given])
+        numbers = tape.numbers([*cells, *blocks, *self._cells.values(), *given])
         found = None if numbers is None else tape.several(move, *numbers)
         if found is None:
             return False
@@ -276,18 +370,22 @@ class Optimizer(ABC):
         give: Callable[[Any, Node], None],
     ) -> Node:
         """The new flat parameters; the shard's other cells are given their new values."""
-        give(shard.steps, g.add(shard.steps.node, g.const(1, DType.F32)))
+        counts = None if all(active) else chosen(active)
+        before = {key: cell.node for key, cell in shard.numbers.items()}
+        stepped = 1.0 if counts is None else g.cast(counts, DType.F32)
+        give(shard.steps, e.add(shard.steps.node, stepped))
         for key, node in self.advance(shard).items():
-            give(shard.numbers[key], node)
+            new = node if counts is None else g.where(counts, node, before[key])
+            give(shard.numbers[key], new)
         signs = [-1.0 if group["maximize"] else 1.0 for group in self.param_groups]
         if -1.0 in signs:
             gradient = g.mul(gradient, shard.spread.vector(signs))
         old = {name: s.node for name, s in shard.state.items()}
         moved, state = self.update(shard, value, gradient)
         if not all(active):
-            chosen = mask(shard.layout, active)
-            moved = g.where(chosen, moved, value)
-            state = {name: g.where(chosen, n, old[name]) for name, n in state.items()}
+            moves = mask(shard.layout, active)
+            moved = g.where(moves, moved, value)
+            state = {name: g.where(moves, n, old[name]) for name, n in state.items()}
         for name, n in state.items():
             give(shard.state[name], n)
         return moved
@@ -425,7 +523,8 @@ class Optimizer(ABC):
         for shard in self.shards:
             for at, i in enumerate(shard.indices):
                 parts = {n: view(s, shard.layout, at).detach() for n, s in shard.state.items()}
-                state[i] = {"step": shard.steps.detach(), **parts}
+                step = g.reshape(g.slice(shard.steps.node, (at,), (at + 1,)), ())
+                state[i] = {"step": Tensor(step, shard.steps.device).detach(), **parts}
         groups, first = [], 0
         for group in self.param_groups:
             plain = {
@@ -436,6 +535,19 @@ class Optimizer(ABC):
             groups.append({**plain, "params": list(range(first, first + len(group["params"])))})
             first += len(group["params"])
         return {"state": dict(sorted(state.items())), "param_groups": groups}
+
+    def plain(self) -> dict[str, Any]:
+        """What says beside `cells()` how steps go on: the groups' settings, and which parameters'
+        counts are equal."""
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in self.param_groups]
+        return {"groups": groups, "together": [shard.together for shard in self.shards]}
+
+    def take_plain(self, values: Mapping[str, Any]) -> None:
+        """Go on as `plain` of an optimizer like this one said."""
+        for group, given in zip(self.param_groups, values["groups"], strict=True):
+            group.update(given)
+        for shard, together in zip(self.shards, values["together"], strict=True):
+            shard.set_together(together)
 
     def __reduce__(self) -> Any:
         """Copies and pickles are made anew of the groups and the state, so that they belong to the
@@ -462,13 +574,10 @@ class Optimizer(ABC):
         for group, new in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in new.items() if k not in {"params", *WAYS}})
         for shard in self.shards:
-            own = [parts[i] for i in shard.indices if i in parts]
-            count = max((float(part.get("step", 0)) for part in own), default=0.0)
-            rebind(shard.steps, g.const(count, DType.F32))
-            for key, number in self.numbers_at(count).items():
-                if key not in shard.numbers:
-                    shard.numbers[key] = tensor(np.float32(0), device=shard.steps.device)
-                rebind(shard.numbers[key], g.const(number, DType.F32))
+            counts = [float(parts.get(i, {}).get("step", 0)) for i in shard.indices]
+            after = {count: self.numbers_at(count) for count in counts}
+            keys = after[counts[0]]
+            shard.set_counts(counts, {key: [after[c][key] for c in counts] for key in keys})
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.expr import elementwise as e
@@ -59,9 +58,9 @@ class SGD(Optimizer):
         factor = spread.vector(self.operands("momentum"))
         fresh = d
         if any(self.setting("dampening")):
-            is_first = g.le(shard.steps.node, g.const(1, DType.F32))
+            is_first = e.le(shard.count, 1.0)
             kept = [e.where(is_first, 1.0, 1 - a) for a in self.setting("dampening")]
-            fresh = g.mul(spread.vector(kept), d)
+            fresh = g.mul(shard.vector(kept), d)
         buffer = g.add(g.mul(factor, shard.state["momentum_buffer"].node), fresh)
         ahead = g.add(d, g.mul(factor, buffer))
         flags = [float(n) for n in self.setting("nesterov")]
