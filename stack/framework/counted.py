@@ -6,6 +6,7 @@ import builtins
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.create import arange
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import compact, create, elementwise, index
 from stack.framework.expr.public import METHODS, operator
@@ -68,9 +69,14 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The different elements in order, the place among them of each element, and how often each is
-    there. Waits for their number."""
+    there; with dim the different slices along it, in the order of their elements. Waits for their
+    number."""
     if dim is not None:
-        raise TensorError("unique finds elements, not slices along a dim; compare x.numpy()'s")
+        rows = _slices(x, dim)
+        order = arange(len(rows), device=x.device)
+        for column in rows.unbind(1)[::-1]:
+            order = order[column[order].argsort(stable=True)]
+        return _slice_runs(rows[order], order, x, dim, return_inverse, return_counts)
     flat = x.detach().flatten()
     order = flat.argsort()
     return _runs(flat[order], order, x, return_inverse, return_counts)
@@ -83,9 +89,10 @@ def unique_consecutive(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The elements that differ from the one before, with places and numbers as in unique."""
-    if dim is not None and x.ndim != 1:
-        raise TensorError("unique_consecutive finds elements, not slices along a dim")
+    """The elements, or slices along dim, that differ from the one before, with places and numbers
+    as in unique."""
+    if dim is not None:
+        return _slice_runs(_slices(x, dim), None, x, dim, return_inverse, return_counts)
     return _runs(x.detach().flatten(), None, x, return_inverse, return_counts)
 
 
@@ -98,11 +105,46 @@ def _runs(
     values = apply(compact.selected, row, first, count)
     if not (return_inverse or return_counts):
         return values
-    inverse = counts = None
-    if return_inverse:
-        inverse = apply(compact.numbers, first, order).reshape(x.shape)
-    if return_counts:
-        counts = apply(compact.lengths, first, count)
+    inverse = apply(compact.numbers, first, order).reshape(x.shape) if return_inverse else None
+    return _told(values, inverse, first, count, return_counts)
+
+
+def _slices(x: Tensor, dim: int) -> Tensor:
+    """The slices along an axis as rows."""
+    rows = x.detach().movedim(dim, 0)
+    if not x.numel() and len(rows):
+        raise TensorError(
+            f"unique: slices of {list(x.shape)} along dim {dim} have no elements to tell them "
+            f"apart\n  called at {where_called()}"
+        )
+    return rows.reshape(len(rows), -1) if len(rows) else rows.reshape(0, 1)
+
+
+def _slice_runs(
+    rows: Tensor,
+    order: Tensor | None,
+    x: Tensor,
+    dim: int,
+    return_inverse: bool,
+    return_counts: bool,
+) -> Any:
+    """The first slice of each run of equal rows."""
+    first = rows.new_ones(len(rows), dtype=DType.BOOL)
+    if len(rows) > 1:
+        first[1:] = (rows[1:] != rows[:-1]).any(1)
+    count = counted(first)
+    shape = (count, *x.detach().movedim(dim, 0).shape[1:])
+    values = rows[first.nonzero().squeeze(1)].reshape(shape).movedim(0, dim)
+    if not (return_inverse or return_counts):
+        return values
+    inverse = apply(compact.numbers, first, order) if return_inverse else None
+    return _told(values, inverse, first, count, return_counts)
+
+
+def _told(
+    values: Tensor, inverse: Tensor | None, first: Tensor, count: int, return_counts: bool
+) -> Any:
+    counts = apply(compact.lengths, first, count) if return_counts else None
     return tuple(v for v in (values, inverse, counts) if v is not None)
 
 

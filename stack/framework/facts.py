@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from hal.core.dtypes import DType
 from stack.framework.dtypes import category, promote, wider
 from stack.framework.errors import TensorError
 from stack.framework.expr.operand import broadcast_shape
-from stack.framework.tensor import Extents, Tensor
+from stack.framework.tensor import PRINTED, Extents, Tensor
 
 e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 
@@ -43,7 +45,7 @@ def numel(input: Tensor) -> int:
     return input.numel()
 
 
-def clone(input: Tensor) -> Tensor:
+def clone(input: Tensor, *, memory_format: str | None = None) -> Tensor:
     """The same values as a tensor of their own; gradients flow through it."""
     return input.clone()
 
@@ -116,3 +118,56 @@ def compile(model: Any = None, **options: Any) -> Any:
     anyway; `jit` captures a whole step. The options choose how PyTorch compiles and change
     nothing."""
     return (lambda function: function) if model is None else model
+
+
+strided = "strided"
+contiguous_format, preserve_format = "contiguous_format", "preserve_format"
+channels_last, channels_last_3d = "channels_last", "channels_last_3d"
+"""Orders of axes in memory, by which PyTorch's programs choose: here results are in row-major
+order, and what takes a memory_format looks no further at it."""
+
+
+def set_num_threads(int: int) -> None:
+    """Nothing: a device says itself how many cores it has, and `hal run` gives each rank its
+    share."""
+
+
+def get_num_threads() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+_PROFILES: dict[str, dict[str, Any]] = {
+    "default": {"precision": 4, "threshold": 1000, "edgeitems": 3},
+    "short": {"precision": 2, "threshold": 1000, "edgeitems": 2},
+    "full": {"precision": 4, "threshold": sys.maxsize, "edgeitems": 3},
+}
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: int | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """How tensors are shown from now on: digits behind the point, from how many elements on parts
+    are left out and how many stay at each end, characters of a line, and whether small numbers are
+    shown without exponents (sci_mode False). `profile` is "default", "short" or "full"."""
+    if profile is not None:
+        PRINTED.update(_PROFILES[profile])
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems}
+    given |= {"max_line_width": linewidth}
+    PRINTED.update({k: v for k, v in given.items() if v is not None})
+    if sci_mode is not None:
+        PRINTED["suppress_small"] = not sci_mode
+
+
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """The places along each axis of elements with these numbers in row-major order."""
+    found = []
+    for n in reversed((shape,) if isinstance(shape, int) else tuple(shape)):
+        found.append(indices % n)
+        indices = indices // n
+    return tuple(found[::-1])

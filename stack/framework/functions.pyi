@@ -1635,12 +1635,14 @@ def unique(
     dim: int | None = None,
 ) -> Any:
     """The different elements in order, the place among them of each element, and how often
-    each is there. Waits for their number."""
+    each is there; with dim the different slices along it, in the order of their elements.
+    Waits for their number."""
 
 def unique_consecutive(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The elements that differ from the one before, with places and numbers as in unique."""
+    """The elements, or slices along dim, that differ from the one before, with places and
+    numbers as in unique."""
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""

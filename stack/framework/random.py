@@ -19,7 +19,8 @@ import math
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -206,6 +207,39 @@ def manual_seed(seed: int) -> None:
         _seed[0] = seed
     for generator in here.generators.values():
         generator.manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the default device's stream."""
+    return default_generator().initial_seed()
+
+
+def seed() -> int:
+    """Begin the stream of a seed that nobody chose, on every device, and say it."""
+    chosen = secrets.randbits(63)
+    manual_seed(chosen)
+    return chosen
+
+
+def get_rng_state() -> tuple[int, int]:
+    """Where the default device's stream is, for `set_rng_state`."""
+    return default_generator().get_state()
+
+
+def set_rng_state(new_state: tuple[int, int]) -> None:
+    """Go on in the default device's stream where `get_rng_state` was."""
+    default_generator().set_state(*new_state)
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> Iterator[None]:
+    """Draws within the block leave the default device's stream as it was before."""
+    before = get_rng_state()
+    try:
+        yield
+    finally:
+        if enabled:
+            set_rng_state(before)
 
 
 def uniform_of(words: Node, n: int, dtype: DType) -> Node:

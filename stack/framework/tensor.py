@@ -137,6 +137,10 @@ class _TensorType(type):
             return super().__call__(*given, **named)
 
 
+PRINTED: dict[str, Any] = {"precision": 4}
+"""How values are shown, as `numpy.array2string` takes it."""
+
+
 class Tensor(Cell, Operators, metaclass=_TensorType):
     """An array of one element type on one device, computed when its values are asked for.
 
@@ -257,6 +261,13 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return self.device.startswith("cpu:")
 
     @property
+    def is_cuda(self) -> builtins.bool:
+        """False: of PyTorch's own kinds of devices there is the host's processor alone."""
+        return False
+
+    is_mps = is_xpu = is_cuda
+
+    @property
     def is_sparse(self) -> builtins.bool:
         """False: all elements are stored."""
         return False
@@ -374,7 +385,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def __repr__(self) -> str:
         if tracing() is not None:
             return f"tensor(<traced {self.node.type}>)"
-        text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", precision=4)
+        text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", **PRINTED)
         facts = [text, f"device={self.device!r}", f"dtype={dtypes.NAMES[self.dtype]}"]
         return f"tensor({', '.join(facts + ['requires_grad=True'] * self.requires_grad)})"
 
@@ -625,7 +636,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
                 f"gradient; detach() it first\n  called at {where_called()}"
             )
 
-    def clone(self) -> Tensor:
+    def clone(self, *, memory_format: str | None = None) -> Tensor:
         """The same values as a tensor of their own; gradients flow through it."""
         return apply(same, self)
 
@@ -759,8 +770,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def view_as(self, other: Tensor) -> Tensor:
         return self.view(other.shape)
 
-    def contiguous(self) -> Tensor:
-        """The tensor itself, or a copy in row-major order where it lies otherwise."""
+    def contiguous(self, memory_format: str | None = None) -> Tensor:
+        """The tensor itself, or a copy in row-major order where it lies otherwise, which is the
+        only order."""
         return self if self.is_contiguous() else self.clone()
 
     @property

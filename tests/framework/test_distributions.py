@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import stack.framework as ht
+from stack.framework.distributions import divergence
 from tests.draw import sample, stream
 
 A = np.random.default_rng(7).normal(size=(3, 4)).astype(np.float32)
@@ -60,6 +61,29 @@ MADE = {
         d.RelaxedBernoulli(_of(x, 0.5), logits=x),
         (x * 2).sigmoid(),
     ),
+    "HalfCauchy": lambda d, x, y: (d.HalfCauchy(y), y + 1),
+    "Pareto": lambda d, x, y: (d.Pareto(y, y + 2.5), y * 2),
+    "Weibull": lambda d, x, y: (d.Weibull(y, y + 1), y * 2),
+    "Kumaraswamy": lambda d, x, y: (d.Kumaraswamy(y, y + 1), x.sigmoid()),
+    "InverseGamma": lambda d, x, y: (d.InverseGamma(y + 2.5, y), y * 2),
+    "FisherSnedecor": lambda d, x, y: (d.FisherSnedecor(y, y + 5), y * 2),
+    "NegativeBinomial": lambda d, x, y: (d.NegativeBinomial(y, logits=x), (x > 0).float() * 3),
+    "LogisticNormal": lambda d, x, y: (d.LogisticNormal(x[:, :3], y[:, :3]), x.softmax(-1)),
+    "RelaxedOneHotCategorical": lambda d, x, y: (
+        d.RelaxedOneHotCategorical(_of(x, 0.5), logits=x),
+        (x * 2).softmax(-1),
+    ),
+    "LowRank": lambda d, x, y: (d.LowRankMultivariateNormal(x, _of(x, A.T[:, :2]), y), x * 2),
+    "a chain of transforms": lambda d, x, y: (
+        d.TransformedDistribution(
+            d.Normal(x, y),
+            [
+                d.ComposeTransform([d.SoftplusTransform(), d.PowerTransform(_of(x, 2.0))]),
+                d.IndependentTransform(d.AffineTransform(0.5, 2.0), 1),
+            ],
+        ),
+        y + 1,
+    ),
     "mixture": lambda d, x, y: (
         d.MixtureSameFamily(d.Categorical(logits=x), d.Normal(x, y)),
         x[:, 0],
@@ -113,7 +137,8 @@ def test_densities_moments_and_entropies_are_pytorchs(name):
 
 SAMPLED = """Normal/Laplace/Gumbel/LogNormal/HalfNormal/Uniform/Exponential/Gamma/Gamma below one
 StudentT/Beta/Dirichlet/MultivariateNormal/Bernoulli/Categorical/Multinomial/Binomial/Geometric
-Independent/mixture""".replace("\n", "/").split("/")
+Independent/mixture/Poisson/NegativeBinomial/Weibull/Kumaraswamy/Pareto/InverseGamma
+FisherSnedecor/LowRank""".replace("\n", "/").split("/")
 
 
 def check_samples(name, count=400):
@@ -145,7 +170,7 @@ def test_samples_have_the_means_and_gradients_that_they_must_have():
 
 
 ALIKE = """Normal Laplace Exponential Gamma Beta Dirichlet MultivariateNormal Bernoulli Categorical
-OneHotCategorical Poisson Independent Uniform"""
+OneHotCategorical Poisson Independent Uniform Geometric HalfNormal Binomial"""
 
 
 @pytest.mark.parametrize("name", ALIKE.split())
@@ -159,9 +184,62 @@ def test_divergences_are_pytorchs(name):
     close(*pairs)
 
 
-def test_a_divergence_between_kinds_is_refused():
+def test_divergences_between_kinds():
+    pairs = []
+    for space in (ht, torch):
+        d, x, y = space.distributions, space.tensor(A), space.tensor(B)
+        given = d.Normal(x, y), d.Laplace(x / 2, y + 1)
+        others = d.Uniform(x, x + y), d.Normal(x / 2, y + 1)
+        pairs.append([d.kl_divergence(*given), d.kl_divergence(*others)])
+    for mine, theirs in zip(*pairs, strict=True):
+        close(mine, theirs)
+
+
+def test_rules_are_registered_by_class(monkeypatch):
     d = ht.distributions
-    with pytest.raises(NotImplementedError, match="got Normal and Uniform"):
+
+    class Own(d.Normal):
+        pass
+
+    monkeypatch.setattr(divergence, "_RULES", dict(divergence._RULES))
+    p, q = Own(0.0, 1.0), d.Normal(1.0, 1.0)
+    assert d.kl_divergence(p, q).item() == 0.5
+
+    @d.register_kl(Own, d.Normal)
+    def rule(p, q):
+        return p.loc + 7
+
+    assert d.kl_divergence(p, q).item() == 7
+    assert d.kl_divergence(q, p).item() == 0.5
+    with pytest.raises(NotImplementedError, match="no rule for Normal and Uniform"):
         d.kl_divergence(d.Normal(0.0, 1.0), d.Uniform(0.0, 1.0))
+    with pytest.raises(TypeError, match="two classes of distributions"):
+        d.register_kl(Own, int)
     with pytest.raises(AttributeError, match="the nearest names are"):
-        d.HalfCauchy(1.0)
+        d.HalfCauch(1.0)
+
+
+class Signed(ht.distributions.Transform):
+    """As users write their own."""
+
+    bijective = True
+
+    def __init__(self):
+        super().__init__(cache_size=1)
+
+    def _call(self, x):
+        return -x
+
+    def _inverse(self, y):
+        return -y
+
+    def log_abs_det_jacobian(self, x, y):
+        return x * 0
+
+
+def test_users_write_transforms():
+    d = ht.distributions
+    made = d.TransformedDistribution(d.Normal(1.0, 2.0), Signed())
+    x = ht.tensor([0.5, -3.0])
+    close(made.log_prob(x), d.Normal(-1.0, 2.0).log_prob(x))
+    assert d.transforms.Transform is d.Transform

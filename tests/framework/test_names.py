@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import stack.framework.backends.cudnn as cudnn
 import torch
+from stack.framework.cuda.amp import GradScaler, autocast
 
 import stack.framework as ht
 import stack.framework.functional as F
 from stack.framework import nn
+from stack.framework.facts import PRINTED
 
 A = np.random.default_rng(5).normal(size=(3, 4)).astype(np.float32)
 
@@ -62,8 +65,39 @@ PROGRAMS = {
     ),
     "rms norm": lambda t, F, x: t.rms_norm(x, (4,)) * x.equal(x) + x.is_sparse + x.is_quantized,
     "vmap": lambda t, F, x: t.vmap(lambda row: row.cumsum(0))(x),
+    "unlike slices": lambda t, F, x: t.cat(
+        [
+            found.flatten()
+            for dim in (0, 1, 2, -1)
+            for ask in ({}, {"return_inverse": True, "return_counts": True})
+            for function in (t.unique, t.unique_consecutive)
+            for found in _several(function((x * 2).long().sign().reshape(3, 2, 2), dim=dim, **ask))
+        ]
+    ),
+    "unlike rows of few": lambda t, F, x: (
+        t.unique((x > 0)[:1], dim=0).sum() + len(t.unique(x[:0], dim=0)) * 9
+    ),
+    "axes in front": lambda t, F, x: _filled(x, t.arange(2)),
+    "places by number": lambda t, F, x: t.stack(t.unravel_index(t.arange(9, 20), (2, 3, 4))),
+    "orders in memory": lambda t, F, x: (
+        x.reshape(1, 3, 2, 2)
+        .contiguous(memory_format=t.channels_last)
+        .to(memory_format=t.contiguous_format)
+        .clone(memory_format=t.preserve_format)
+    ),
     "not dropped": lambda t, F, x: F.alpha_dropout(F.dropout1d(x, 0.5, False), 0.5) + F.rrelu(x),
 }  # fmt: skip
+
+
+def _several(found):
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _filled(x, places):
+    x[1] = x[:1] * 2
+    x[:, 1] = x[None, None, :, 0] + 1
+    x[places] = x[None, None, 2] * 3
+    return x
 
 
 def _symbols(x):
@@ -300,3 +334,60 @@ def test_bits_and_memory_are_read_otherwise():
     assert read_otherwise(ht) == read_otherwise(torch)
     with pytest.raises(ht.TensorError, match="reach element 10 of a memory of 10"):
         ht.arange(10.0).as_strided((2,), (5,), 5)
+
+
+def agnostic(t):
+    """What scripts ask before they choose a device, where there is none of PyTorch's kinds."""
+    for kind in (t.cuda, t.mps, t.xpu):
+        kind.manual_seed(1)
+    t.cuda.manual_seed_all(1), t.cuda.empty_cache()
+    t.backends.cudnn.benchmark = t.backends.cuda.matmul.allow_tf32 = True
+    t.backends.cudnn.deterministic = False
+    before = t.get_rng_state()
+    first = t.rand(3).tolist()
+    t.set_rng_state(before)
+    again = t.rand(3).tolist() == first
+    with t.random.fork_rng():
+        t.rand(7)
+    seeded = t.Generator().manual_seed(7).initial_seed()
+    return [
+        t.cuda.is_available(), t.cuda.device_count(), t.cuda.is_initialized(),
+        t.backends.mps.is_available(), t.cuda.memory_allocated(), t.cuda.max_memory_allocated(),
+        t.backends.cudnn.is_available(), t.backends.cudnn.benchmark, t.version.cuda,
+        t.accelerator.is_available(), t.accelerator.current_accelerator(),
+        t.accelerator.device_count(), t.ones(1).is_cuda, again, seeded,
+    ]  # fmt: skip
+
+
+def test_kinds_of_devices_that_are_not_here_say_so():
+    ht.set_default_device("cpu:0")
+    assert agnostic(ht) == agnostic(torch)
+    assert cudnn is ht.backends.cudnn
+    assert not GradScaler().is_enabled()
+    with autocast(dtype=ht.float16):
+        assert (ht.ones(2, 2) @ ht.ones(2, 2)).dtype is ht.float32
+    with pytest.raises(AttributeError, match=r"cudnn\.benchmrak is not here.*benchmark"):
+        ht.backends.cudnn.benchmrak = True
+    with pytest.raises(RuntimeError, match="there is no device of this kind"):
+        ht.cuda.synchronize()
+    with pytest.raises(AttributeError, match="nvtxx is not here"):
+        ht.cuda.nvtxx  # noqa: B018
+
+
+def test_the_default_device_is_the_accelerator():
+    at = ht.accelerator
+    assert (at.is_available(), at.device_count(), at.current_device_index()) == (True, 1, 0)
+    assert at.current_accelerator() == "interpreter:0"
+    at.synchronize()
+
+
+def test_tensors_are_printed_as_it_was_asked_for():
+    before = dict(PRINTED)
+    try:
+        ht.set_printoptions(precision=2, sci_mode=False)
+        assert repr(ht.tensor([1.23456, 1e-7])).startswith("tensor([1.23, 0.  ],")
+        ht.set_printoptions(profile="short", threshold=5)
+        assert "..." in repr(ht.zeros(9))
+    finally:
+        PRINTED.clear()
+        PRINTED.update(before)

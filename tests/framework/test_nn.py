@@ -284,3 +284,30 @@ def test_initial_values_have_torchs_spread(name):
     assert abs(mine.mean().item()) < 4 * theirs.std().item() / np.sqrt(5400)
     np.testing.assert_allclose(mine.std().item(), theirs.std().item(), rtol=0.05)
     np.testing.assert_allclose(abs(mine.numpy()).max(), abs(theirs.numpy()).max(), rtol=0.2)
+
+
+def test_lazy_layers_become_what_the_first_input_asks_for(draw_floats):
+    def made(nn):
+        return nn.Sequential(
+            nn.LazyConv2d(4, 3, stride=2, bias=False),
+            nn.LazyBatchNorm2d(momentum=0.3),
+            nn.LazyConvTranspose2d(2, kernel_size=2),
+            nn.LazyInstanceNorm2d(affine=True),
+            nn.Flatten(),
+            nn.LazyLinear(5),
+        )
+
+    ours, theirs = made(nn), made(peer)
+    assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    assert ours[5].has_uninitialized_params()
+    assert isinstance(ours[5].weight, nn.UninitializedParameter)
+    with pytest.raises(ht.TensorError, match="neither shape nor values before the first forward"):
+        ht.optim.SGD(ours.parameters())
+    (x,) = draw_floats((2, 3, 7, 6))
+    ours.double().eval()(ht.tensor(x).double()), theirs(torch.tensor(x))
+    assert ours[0].weight.dtype is ht.float64
+    assert not ours[1].training
+    ours.float().train()
+    assert [type(m).__name__ for m in ours] == [type(m).__name__ for m in theirs]
+    theirs[1].reset_running_stats(), theirs[3].reset_running_stats()
+    same(ours, theirs, x, rtol=1e-4, atol=1e-4)

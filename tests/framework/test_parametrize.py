@@ -149,3 +149,36 @@ def test_parametrizations_are_chained_set_cached_and_removed(draw_floats):
     parametrize.remove_parametrizations(layer, "weight", leave_parametrized=False)
     assert type(layer) is nn.Linear
     np.testing.assert_allclose(layer.weight.numpy(), np.triu(w + w.T) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("trivial", [True, False])
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 4)])
+@pytest.mark.parametrize("kind", [None, "matrix_exp", "cayley", "householder"])
+def test_orthogonal_weights_learn_as_pytorchs_do(kind, shape, trivial, draw_floats):
+    x, w = draw_floats((3, shape[1]), shape)
+    modules = []
+    for space in (ht, torch):
+        module = space.nn.Linear(shape[1], shape[0], bias=False)
+        with space.no_grad():
+            module.weight.copy_(space.tensor(w))
+        make = space.nn.utils.parametrizations.orthogonal
+        modules.append(make(module, orthogonal_map=kind, use_trivialization=trivial))
+    ours, theirs = modules
+    if kind not in ("matrix_exp", "cayley") and shape[0] == shape[1]:  # others draw or cannot
+        close(ours.weight.detach().numpy(), theirs.weight.detach().numpy(), 1e-4, 1e-5)
+    ours, theirs = shared(ours, theirs)
+    for _ in range(2):
+        for module, space in ((ours, ht), (theirs, torch)):
+            module.zero_grad()
+            ((module(space.tensor(x)) - 1) ** 2).sum().backward()
+            with space.no_grad():
+                for p in module.parameters():
+                    p.sub_(p.grad * 0.05)
+        same_gradients(ours, theirs)
+    found = ours.weight.detach().numpy()
+    close(found, theirs.weight.detach().numpy(), 1e-4, 1e-5)
+    small = found.T @ found if shape[0] >= shape[1] else found @ found.T
+    close(small, np.eye(min(shape)), 1e-5, 1e-5)
+    if not trivial and kind in ("matrix_exp", "cayley"):
+        with pytest.raises(NotImplementedError, match="cannot be given a value"):
+            ours.weight = ht.tensor(w)

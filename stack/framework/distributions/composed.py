@@ -8,8 +8,15 @@ from typing import Any
 
 from stack.framework import functional as F
 from stack.framework.distributions.base import Distribution, Shape, one_of, together
+from stack.framework.distributions.continuous import Normal
 from stack.framework.distributions.discrete import Bernoulli, Categorical
-from stack.framework.functions import exp, log, log1p, logsumexp, sigmoid, tanh
+from stack.framework.distributions.transforms import (
+    SigmoidTransform,
+    StickBreakingTransform,
+    Transform,
+    summed,
+)
+from stack.framework.functions import log, log1p, logsumexp, sigmoid
 from stack.framework.mode import no_grad
 from stack.framework.tensor import Tensor
 
@@ -47,98 +54,11 @@ class Independent(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
-    def _summed(self, x: Tensor) -> Tensor:
-        count = self.reinterpreted_batch_ndims
-        return x.sum(tuple(range(-count, 0))) if count else x
-
     def log_prob(self, value: Tensor) -> Tensor:
-        return self._summed(self.base_dist.log_prob(value))
+        return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
-        return self._summed(self.base_dist.entropy())
-
-
-class Transform:
-    """A function of each element that can be undone."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def inv(self, y: Tensor) -> Tensor:
-        """The x of which `y` is made."""
-        raise NotImplementedError
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at x, which becomes y."""
-        raise NotImplementedError
-
-
-class ExpTransform(Transform):
-    """y = exp(x)."""
-
-    def __init__(self, cache_size: int = 0) -> None:
-        pass
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return exp(x)
-
-    def inv(self, y: Tensor) -> Tensor:
-        return log(y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return x
-
-
-class TanhTransform(Transform):
-    """y = tanh(x)."""
-
-    def __init__(self, cache_size: int = 0) -> None:
-        pass
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return tanh(x)
-
-    def inv(self, y: Tensor) -> Tensor:
-        return y.atanh()
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return 2 * (math.log(2) - x - F.softplus(-2 * x))
-
-
-class SigmoidTransform(Transform):
-    """y = 1 / (1 + exp(-x))."""
-
-    def __init__(self, cache_size: int = 0) -> None:
-        pass
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return sigmoid(x)
-
-    def inv(self, y: Tensor) -> Tensor:
-        return log(y) - log1p(-y)
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return -F.softplus(-x) - F.softplus(x)
-
-
-class AffineTransform(Transform):
-    """y = loc + scale * x."""
-
-    def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
-        if event_dim:
-            raise NotImplementedError("AffineTransform has event_dim 0 here; take Independent")
-        self.loc, self.scale = loc, scale
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = self.loc + self.scale * x
-        return y
-
-    def inv(self, y: Tensor) -> Tensor:
-        x: Tensor = (y - self.loc) / self.scale
-        return x
-
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return log((x * 0 + self.scale).abs())
+        return summed(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
 
 class TransformedDistribution(Distribution):
@@ -152,8 +72,13 @@ class TransformedDistribution(Distribution):
     ) -> None:
         self.base_dist = base_distribution
         self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
-        self.batch_shape = base_distribution.batch_shape
-        self.event_shape = base_distribution.event_shape
+        shape = tuple(base_distribution.batch_shape) + tuple(base_distribution.event_shape)
+        self._events = len(base_distribution.event_shape)
+        for transform in self.transforms:
+            shape = transform.forward_shape(shape)
+            self._events = max(self._events, transform.event_dim)
+        cut = len(shape) - self._events
+        self.batch_shape, self.event_shape = shape[:cut], shape[cut:]
         self.has_rsample = base_distribution.has_rsample
 
     def _through(self, x: Tensor) -> Tensor:
@@ -169,14 +94,53 @@ class TransformedDistribution(Distribution):
             return self._through(self.base_dist.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        slopes: list[Tensor] = []
+        found: Tensor | float = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(value)
-            slopes.append(transform.log_abs_det_jacobian(x, value))
+            slope = transform.log_abs_det_jacobian(x, value)
+            found = found - summed(slope, self._events - transform.event_dim)
             value = x
-        found, axes = self.base_dist.log_prob(value), tuple(range(-len(self.event_shape), 0))
-        for slope in slopes:
-            found = found - (slope.sum(axes) if axes else slope)
+        base = self.base_dist.log_prob(value)
+        return found + summed(base, self._events - len(self.base_dist.event_shape))
+
+
+class LogisticNormal(TransformedDistribution):
+    """Positive numbers along the last axis whose sum is 1: what `StickBreakingTransform` makes of
+    independent normal ones."""
+
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        super().__init__(Normal(loc, scale), StickBreakingTransform())
+
+
+class RelaxedOneHotCategorical(Distribution):
+    """Positive numbers along the last axis whose sum is 1, which come near to samples of
+    `OneHotCategorical` as `temperature` falls. Maddison et al., https://arxiv.org/abs/1611.00712.
+    """
+
+    has_rsample = True
+
+    def __init__(
+        self,
+        temperature: Any,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        one = Categorical(probs, logits)
+        self.probs, self.logits = one.probs, one.logits
+        self.temperature = temperature
+        self.batch_shape, self.event_shape = self.probs.shape[:-1], self.probs.shape[-1:]
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        u = self.uniform(sample_shape, self.probs).clamp(min=2.0**-24)
+        return F.softmax((self.logits - log(-log(u))) / self.temperature, -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        count, rate = self.event_shape[0], self.temperature
+        score = self.logits - rate * log(value)
+        alike = (score - logsumexp(score, -1, keepdim=True)).sum(-1) - log(value).sum(-1)
+        rates = log(rate) if isinstance(rate, Tensor) else math.log(rate)
+        found: Tensor = alike + math.lgamma(count) + (count - 1) * rates
         return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from stack.framework import functional as F
 from stack.framework.distributions.base import Distribution, Shape, together
 from stack.framework.functions import (
+    diag_embed,
     diagonal,
     digamma,
     erf,
@@ -26,7 +27,7 @@ from stack.framework.random import rand, randn
 from stack.framework.tensor import Tensor
 
 _LOG_2_PI = math.log(2 * math.pi)
-_EULER = 0.5772156649015329
+EULER = 0.5772156649015329
 _TRIES = 8
 """Of which all are refused once in 3e10 times at the least acceptance, 95 of 100."""
 
@@ -108,7 +109,7 @@ class Cauchy(_Placed):
 class Gumbel(_Placed):
     """Of the greatest of many samples: cumulative probability exp(-exp(-(x - loc) / scale))."""
 
-    mean = property(lambda self: self.loc + self.scale * _EULER)
+    mean = property(lambda self: self.loc + self.scale * EULER)
     variance = property(lambda self: math.pi**2 / 6 * self.scale * self.scale)
 
     def _noise(self, sample_shape: Shape) -> Tensor:
@@ -119,7 +120,7 @@ class Gumbel(_Placed):
         return -z - exp(-z) - log(self.scale)
 
     def entropy(self) -> Tensor:
-        return log(self.scale) + (1 + _EULER)
+        return log(self.scale) + (1 + EULER)
 
 
 class LogNormal(_Placed):
@@ -412,3 +413,20 @@ class MultivariateNormal(Distribution):
 
     def entropy(self) -> Tensor:
         return self.event_shape[0] * (1 + _LOG_2_PI) / 2 + self.half_log_det()
+
+
+class LowRankMultivariateNormal(MultivariateNormal):
+    """Of mean `loc` [..., n] and covariance cov_factor @ cov_factor.mT + diag(cov_diag), where the
+    factor is [..., n, rank]. Densities take the whole matrix; samples do not."""
+
+    def __init__(
+        self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.cov_factor, self.cov_diag = cov_factor, cov_diag
+        super().__init__(loc, cov_factor @ cov_factor.mT + diag_embed(cov_diag))
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        own = self.normal(sample_shape, self.loc) * self.cov_diag.sqrt()
+        shape = (*sample_shape, *self.batch_shape, self.cov_factor.shape[-1], 1)
+        common = randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + own + (self.cov_factor @ common).squeeze(-1)

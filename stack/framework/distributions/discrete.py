@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 from stack.framework import functional as F
+from stack.framework.create import arange
 from stack.framework.distributions.base import SMALL, Distribution, Shape, one_of, together
+from stack.framework.distributions.continuous import Gamma
 from stack.framework.functions import exp, lgamma, log, log1p, where, xlogy
 from stack.framework.mode import no_grad
 from stack.framework.random import rand
@@ -194,6 +196,53 @@ class Geometric(Distribution):
         )
 
 
+_MOST = 1000
+"""The greatest rate of which samples are drawn: each takes the probabilities of all numbers up to
+ten deviations above it."""
+
+
+def poisson(rate: Tensor) -> Tensor:
+    """A sample of each rate: how many numbers have a cumulative probability of at most one drawn
+    evenly from [0, 1)."""
+    most = float(rate.max()) if rate.numel() else 0.0
+    if not most <= _MOST:
+        raise NotImplementedError(f"Poisson draws samples of rates up to {_MOST}, not of {most}")
+    numbers = arange(int(most + 10 * most**0.5 + 16), dtype=rate.dtype, device=rate.device)
+    wide = rate.unsqueeze(-1)
+    each = exp(xlogy(numbers, wide) - wide - lgamma(numbers + 1))
+    drawn = rand(rate.shape, dtype=rate.dtype, device=rate.device).unsqueeze(-1)
+    return (each.cumsum(-1) <= drawn).to(rate.dtype).sum(-1)
+
+
+class NegativeBinomial(Distribution):
+    """How often 1 is drawn before the `total_count`th 0, where `probs` is that of 1."""
+
+    def __init__(
+        self,
+        total_count: Any,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        one = Bernoulli(probs, logits)
+        self.total_count, self.probs = together(total_count, one.probs)
+        self.logits = one.logits.expand(self.probs.shape)
+        self.batch_shape = self.probs.shape
+
+    mean = property(lambda self: self.total_count * exp(self.logits))
+    variance = property(lambda self: self.mean / (1 - self.probs))
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with no_grad():
+            rates = Gamma(self.total_count, exp(-self.logits)).sample(sample_shape)
+            return poisson(rates)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        n = self.total_count
+        ways = lgamma(n + value) - lgamma(1 + value) - lgamma(n)
+        return ways - n * F.softplus(self.logits) - value * F.softplus(-self.logits)
+
+
 class Poisson(Distribution):
     """Of probability rate ** k * exp(-rate) / k!."""
 
@@ -205,7 +254,9 @@ class Poisson(Distribution):
     variance = property(lambda self: self.rate)
 
     def sample(self, sample_shape: Shape = ()) -> Tensor:
-        raise NotImplementedError("Poisson has log_prob here, but draws no samples")
+        """Waits for the greatest rate. Raises NotImplementedError where that is beyond _MOST."""
+        with no_grad():
+            return poisson(self.rate.expand(self.shaped(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return xlogy(value, self.rate) - self.rate - lgamma(value + 1)

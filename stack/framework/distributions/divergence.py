@@ -14,6 +14,7 @@ from stack.framework.distributions.continuous import (
     Dirichlet,
     Exponential,
     Gamma,
+    HalfNormal,
     Laplace,
     MultivariateNormal,
     Normal,
@@ -21,11 +22,13 @@ from stack.framework.distributions.continuous import (
 )
 from stack.framework.distributions.discrete import (
     Bernoulli,
+    Binomial,
     Categorical,
+    Geometric,
     OneHotCategorical,
     Poisson,
 )
-from stack.framework.functions import digamma, exp, lgamma, log, where
+from stack.framework.functions import digamma, erf, exp, lgamma, log, log1p, where
 from stack.framework.linalg import solve_triangular
 from stack.framework.tensor import Tensor
 
@@ -87,33 +90,98 @@ def _several_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     return q.half_log_det() - p.half_log_det() + (squares - p.event_shape[0]) / 2
 
 
-_ROWS: tuple[tuple[type[Distribution], Callable[[Any, Any], Tensor]], ...] = (
-    (Normal, _normal),
-    (Categorical, _numbers),
-    (OneHotCategorical, _numbers),
-    (Bernoulli, _bernoulli),
-    (Laplace, _laplace),
-    (Uniform, _uniform),
-    (Exponential, _exponential),
-    (Poisson, _poisson),
-    (Gamma, _gamma),
-    (Dirichlet, _dirichlet),
-    (Beta, _beta),
-    (MultivariateNormal, _several_normal),
-)
+def _geometric(p: Geometric, q: Geometric) -> Tensor:
+    return -p.entropy() - log1p(-q.probs) / p.probs - q.logits
+
+
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    return _normal(Normal(p.scale * 0, p.scale), Normal(q.scale * 0, q.scale))
+
+
+def _binomial(p: Binomial, q: Binomial) -> Tensor:
+    if p.total_count != q.total_count:
+        raise NotImplementedError(
+            f"kl_divergence of Binomial takes equal counts, not {p.total_count} and {q.total_count}"
+        )
+    same = F.softplus(q.logits) - F.softplus(p.logits)
+    return p.total_count * (p.probs * (p.logits - q.logits) + same)
+
+
+def _independent(p: Independent, q: Independent) -> Tensor:
+    count = p.reinterpreted_batch_ndims
+    if count != q.reinterpreted_batch_ndims:
+        raise NotImplementedError(
+            f"kl_divergence of Independent takes equal numbers of axes, not {count} and "
+            f"{q.reinterpreted_batch_ndims}"
+        )
+    found = kl_divergence(p.base_dist, q.base_dist)
+    return found.sum(tuple(range(-count, 0))) if count else found
+
+
+def _normal_laplace(p: Normal, q: Laplace) -> Tensor:
+    far = (p.loc - q.loc) / p.scale
+    mean = math.sqrt(2 / math.pi) * exp(-far * far / 2) + far * erf(far / math.sqrt(2))
+    return log(2 * q.scale / p.scale) + p.scale / q.scale * mean - math.log(2 * math.pi) / 2 - 0.5
+
+
+def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
+    width, off = p.high - p.low, (p.high + p.low - 2 * q.loc) / 2
+    squares = (width * width / 12 + off * off) / (2 * q.scale * q.scale)
+    return log(q.scale * math.sqrt(2 * math.pi) / width) + squares
+
+
+Rule = Callable[[Any, Any], Tensor]
+
+_RULES: dict[tuple[type[Distribution], type[Distribution]], Rule] = {
+    (Normal, Normal): _normal,
+    (Categorical, Categorical): _numbers,
+    (OneHotCategorical, OneHotCategorical): _numbers,
+    (Bernoulli, Bernoulli): _bernoulli,
+    (Laplace, Laplace): _laplace,
+    (Uniform, Uniform): _uniform,
+    (Exponential, Exponential): _exponential,
+    (Poisson, Poisson): _poisson,
+    (Gamma, Gamma): _gamma,
+    (Dirichlet, Dirichlet): _dirichlet,
+    (Beta, Beta): _beta,
+    (MultivariateNormal, MultivariateNormal): _several_normal,
+    (Geometric, Geometric): _geometric,
+    (HalfNormal, HalfNormal): _half_normal,
+    (Binomial, Binomial): _binomial,
+    (Independent, Independent): _independent,
+    (Normal, Laplace): _normal_laplace,
+    (Uniform, Normal): _uniform_normal,
+}
+
+
+def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[Rule], Rule]:
+    """A decorator: `kl_divergence` calls the function for a p and a q of these classes, or of
+    classes that are made of them and have no rule of their own."""
+    for kind in (type_p, type_q):
+        if not (isinstance(kind, type) and issubclass(kind, Distribution)):
+            raise TypeError(f"register_kl takes two classes of distributions, not {kind!r}")
+
+    def registered(rule: Rule) -> Rule:
+        _RULES[type_p, type_q] = rule
+        return rule
+
+    return registered
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """What is lost, in nats, by taking q for p: two of one kind, or of it within `Independent`."""
-    if isinstance(p, Independent) and isinstance(q, Independent):
-        count = p.reinterpreted_batch_ndims
-        if count == q.reinterpreted_batch_ndims:
-            found = kl_divergence(p.base_dist, q.base_dist)
-            return found.sum(tuple(range(-count, 0))) if count else found
-    for kind, rule in _ROWS:
-        if isinstance(p, kind) and isinstance(q, kind):
-            return rule(p, q)
-    raise NotImplementedError(
-        f"kl_divergence takes two of one of {', '.join(k.__name__ for k, _ in _ROWS)}; got "
-        f"{type(p).__name__} and {type(q).__name__}"
+    """What is lost, in nats, by taking q for p. The rule is that of the nearest classes of both, of
+    p's first. Raises NotImplementedError where there is none."""
+    fitting = (
+        (kind, other)
+        for kind in type(p).__mro__
+        for other in type(q).__mro__
+        if (kind, other) in _RULES
     )
+    pair: Any = next(fitting, None)
+    if pair is None:
+        known = sorted({kind.__name__ for kind, _ in _RULES})
+        raise NotImplementedError(
+            f"there is no rule for {type(p).__name__} and {type(q).__name__}; there are some for "
+            f"{', '.join(known)}, and register_kl adds others"
+        )
+    return _RULES[pair](p, q)

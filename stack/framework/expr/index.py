@@ -488,12 +488,22 @@ def setitem(x: Node, index: Any, value: Node | float) -> Node:
     items = expanded(x, index)
     if any(isinstance(i, Node) for i in items):
         places = getitem(g.reshape(g.arange(x.type.size), x.shape), index)
-        return _at(x, places, g.broadcast(as_node(value, x.dtype), places.shape), "set")
+        return _at(x, places, _filling(value, places.shape, x.dtype), "set")
     inside = getitem(x, index)
-    new = g.broadcast(as_node(value, x.dtype), inside.shape)
+    new = _filling(value, inside.shape, x.dtype)
     mask = g.full(inside.shape, True, DType.BOOL)
     kept = [i for i in items if i is not None]
     return g.where(_spread(mask, kept, x), _spread(new, kept, x), x)
+
+
+def _filling(value: Node | float, shape: tuple[int, ...], dtype: DType) -> Node:
+    """A value that is to be put in places of that shape: it may have more axes, of size 1, in
+    front."""
+    v = as_node(value, dtype)
+    more = len(v.shape) - len(shape)
+    if more > 0 and v.shape[:more] == (1,) * more:
+        v = g.reshape(v, v.shape[more:])
+    return g.broadcast(v, shape)
 
 
 def _masked(x: Node, mask: Node, value: Node) -> Node:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Self, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 from hal.core.dtypes import DType
+from hal.tile.node import Type
 from stack.framework.cell import changed, rebind, tracing, under_way
 from stack.framework.create import empty
 from stack.framework.errors import CheckpointError, TensorError, where_called
@@ -28,6 +29,45 @@ class Parameter(Tensor):
         super().__init__(given.node, given.device)
         share(self, given)
         self.requires_grad_(requires_grad)
+
+
+class UninitializedParameter(Parameter):
+    """A parameter of a lazy layer before its first forward: of a device and an element type, but no
+    shape. Raises TensorError for whatever needs its values."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, device: str | None = None, dtype: DType | None = None) -> None:
+        made = empty(0, device=device)
+        Tensor.__init__(self, made.node, made.device, owns=True, requires_grad=True)
+        self.settled()
+        self.kind = dtype or DType.F32
+        del self.node
+
+    @property
+    def dtype(self) -> DType:
+        return self.kind
+
+    @property
+    def value_type(self) -> Type:
+        raise self._unknown()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "node":
+                raise self._unknown()
+            return super().__getattr__(name)
+
+    def _unknown(self) -> TensorError:
+        return TensorError(
+            "a parameter of a lazy layer has neither shape nor values before the first forward: "
+            "call the model on an input, then make its optimizer or load its state\n"
+            f"  called at {where_called()}"
+        )
+
+    def __repr__(self) -> str:
+        return "UninitializedParameter()"
 
 
 class Buffer(Tensor):
@@ -421,6 +461,9 @@ def _joined(prefix: str, name: str) -> str:
 def _convert(t: Tensor, device: str, dtype: DType) -> None:
     """Convert a tensor in place."""
     if (device, dtype) == (t.device, t.dtype):
+        return
+    if isinstance(t, UninitializedParameter):
+        t.device, t.kind = device, dtype
         return
     if t.serial in homes:
         raise TensorError(

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import stack.framework as ht
 
@@ -60,7 +61,9 @@ def losses_of(name: str, device: str | None) -> tuple[list[float], float]:
     begin = module_from_spec(spec)  # its numbers begin anew
     spec.loader.exec_module(begin)
     sys.modules["begin"] = begin
-    space: dict[str, object] = {"__name__": f"models_{name}"}
+    script = ModuleType(f"models_{name}")
+    sys.modules[script.__name__] = script  # where its dataclasses and pickles find it
+    space = vars(script)
     exec(compile(tree, str(path), "exec"), space)
     losses, tolerance = space["losses"], space.get("TOLERANCE", 0.0)
     assert isinstance(losses, list)

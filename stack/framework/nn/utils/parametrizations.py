@@ -1,11 +1,14 @@
-"""Weights by direction and length, and weights of a largest singular value of 1."""
+"""Weights by direction and length, of a largest singular value of 1, or with orthonormal
+columns."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from stack.framework import functional as F
-from stack.framework.functions import dot
+from stack.framework.create import eye
+from stack.framework.functions import cat, diag_embed, dot, matrix_exp, where
+from stack.framework.linalg import qr, solve
 from stack.framework.mode import no_grad
 from stack.framework.nn.convolutions import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from stack.framework.nn.module import Module, Parameter
@@ -100,6 +103,134 @@ def spectral_norm(
     weight: Tensor = getattr(module, name)
     made = SpectralNorm(weight, n_power_iterations, _rows(module, dim), eps)
     return register_parametrization(module, name, made)
+
+
+def _reflected(vectors: Tensor) -> Tensor:
+    """The first columns of the product of the reflections I - 2 v v^T / |v|^2 whose v are these
+    columns: a 1 on the diagonal, what is below it, and 0 above."""
+    rows, count = vectors.shape[-2:]
+    like: Any = {"dtype": vectors.dtype, "device": vectors.device}
+    found = eye(rows, count, **like).expand(vectors.shape)
+    for v in (vectors.tril(-1) + eye(rows, count, **like)).split(1, -1)[::-1]:
+        found = found - v * ((v.mT @ found) * (2 / (v * v).sum(-2, keepdim=True)))
+    return found
+
+
+def _reflections(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns v for which `_reflected`, each column times -1 where the sign says so, is the Q of
+    matrix = Q R; and these signs [..., 1, columns]. LAPACK's choice of the sign of R's
+    diagonal."""
+    columns, signs = [], []
+    for j in range(matrix.shape[-1]):
+        x = matrix[..., j:, j : j + 1]
+        top, below = x[..., :1, :], x[..., 1:, :]
+        rest = (below * below).sum(-2, keepdim=True)
+        flips = rest > 0
+        size = where(top < 0, 1.0, -1.0) * (top * top + rest).sqrt()
+        v = F.pad(where(flips, below / (top - size), 0.0), (0, 0, 1, 0)) + F.pad(
+            top * 0 + 1, (0, 0, 0, x.shape[-2] - 1)
+        )
+        part = 2 / (v * v).sum(-2, keepdim=True) * flips
+        rows = matrix[..., j:, :]
+        matrix = cat([matrix[..., :j, :], rows - v * (part * (v.mT @ rows))], -2)
+        columns.append(F.pad(v, (0, 0, j, 0)))
+        signs.append(where(top < 0, 1.0, -1.0))
+    return cat(columns, -1), cat(signs, -1)
+
+
+def _orthonormal(matrix: Tensor) -> Tensor:
+    """The Q of matrix = Q R in which R's diagonal is positive."""
+    q, r = qr(matrix)
+    turned: Tensor = q * where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
+    return turned
+
+
+class Orthogonal(Module):
+    """A matrix with orthonormal columns (or rows, if it is wide) of any matrix: `matrix_exp` or
+    `cayley` of the skew part of its lower triangle, or the product of the `householder` reflections
+    that its columns are. With use_trivialization it is that times `base`, the value that the
+    weight began with: Lezcano-Casado and Martinez-Rubio, https://arxiv.org/abs/1901.08428."""
+
+    base: Tensor | None
+
+    def __init__(self, weight: Tensor, orthogonal_map: str, use_trivialization: bool) -> None:
+        super().__init__()
+        self.shape, self.orthogonal_map = weight.shape, orthogonal_map
+        self.use_trivialization = use_trivialization
+        self.register_buffer("base", None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_wide = x.shape[-2] < x.shape[-1]
+        x = x.mT if is_wide else x
+        rows, columns = x.shape[-2:]
+        if self.orthogonal_map == "householder":
+            diagonal = x.detach().diagonal(dim1=-2, dim2=-1).trunc()
+            made = _reflected(x) * diagonal.unsqueeze(-2)
+        else:
+            lower = F.pad(x.tril(), (0, rows - columns))
+            skew = lower - lower.mT
+            if self.orthogonal_map == "matrix_exp":
+                made = matrix_exp(skew)
+            else:
+                one = eye(rows, dtype=x.dtype, device=x.device)
+                made = solve(one - skew / 2, one + skew / 2)
+            made = made[..., :columns]
+        found = made if self.base is None else self.base @ made
+        return found.mT if is_wide else found
+
+    def right_inverse(self, value: Tensor) -> Tensor:
+        """What gives this value, which is made orthonormal first."""
+        if value.shape != self.shape:
+            raise ValueError(
+                f"a matrix {list(self.shape)} is expected, not one of {list(value.shape)}"
+            )
+        is_wide = value.shape[-2] < value.shape[-1]
+        x = value.mT if is_wide else value
+        rows, columns = x.shape[-2:]
+        if not self.use_trivialization:
+            if self.orthogonal_map != "householder":
+                raise NotImplementedError(
+                    f"{self.orthogonal_map} cannot be given a value without use_trivialization"
+                )
+            vectors, signs = _reflections(x)
+            found = vectors.tril(-1) + F.pad(
+                diag_embed(signs[..., 0, :]), (0, 0, 0, rows - columns)
+            )
+            return found.mT if is_wide else found
+        if columns < rows:
+            more = (*x.shape[:-1], rows - columns)
+            x = cat([x, randn(*more, dtype=x.dtype, device=x.device)], -1)
+        base = _orthonormal(x)
+        if self.base is None:
+            self.register_buffer("base", base)
+        else:
+            self.base.copy_(base)
+        return -eye(*value.shape[-2:], dtype=x.dtype, device=x.device).expand(value.shape)
+
+
+_MAPS = ("matrix_exp", "cayley", "householder")
+
+
+def orthogonal(
+    module: Module,
+    name: str = "weight",
+    orthogonal_map: str | None = None,
+    *,
+    use_trivialization: bool = True,
+) -> Module:
+    """Learn a weight of orthonormal columns, or rows where it is wide: by `Orthogonal`, with
+    matrix_exp where it is square and householder elsewhere unless orthogonal_map is given."""
+    weight: Any = getattr(module, name, None)
+    if weight is None:
+        raise ValueError(f"{type(module).__name__} has no parameter or buffer {name!r}")
+    if weight.ndim < 2:
+        raise ValueError(f"a weight of at least 2 axes is expected, not one of {weight.ndim}")
+    usual = "matrix_exp" if weight.shape[-2] == weight.shape[-1] else "householder"
+    chosen = usual if orthogonal_map is None else orthogonal_map
+    if chosen not in _MAPS:
+        raise ValueError(f"orthogonal_map is one of {', '.join(_MAPS)}, not {chosen!r}")
+    made = Orthogonal(weight, chosen, use_trivialization)
+    return register_parametrization(module, name, made, unsafe=True)
 
 
 def _rows(module: Module, dim: int | None) -> int:

@@ -4,7 +4,7 @@ use."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from stack.framework.mode import no_grad
@@ -37,7 +37,8 @@ class ParametrizationList(ModuleList):
         with no_grad():
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    given = module.right_inverse(given)
+                    with suppress(NotImplementedError):  # it begins with another value
+                        given = module.right_inverse(given)
         self._names = ["original"]
         if isinstance(given, Sequence) and not isinstance(given, Tensor):
             self._names = [f"original{i}" for i in range(len(given))]
