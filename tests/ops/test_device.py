@@ -159,9 +159,10 @@ def _long_reduce(kind, shape, axes):
     return g.reduce(kind, x, axes), {x: value}
 
 
-def _long_scan():
-    x, value = _random((3, 2000))
-    return g.scan("sum", x, 1), {x: value}
+def _long_scan(kind, shape, axis):
+    x, value = _random(shape)
+    whole = np.rint(8 * value)  # whose sums are exact in any order
+    return g.scan(kind, x, axis), {x: whole}
 
 
 def _large_matmul(m, k, n, dtype, transposed):
@@ -187,7 +188,9 @@ LARGE = {
     "min of rows": lambda: _long_reduce("min", (5, 9000), 1),
     "prod of columns": lambda: _long_reduce("prod", (40, 600), 0),
     "sum of outer axes": lambda: _long_reduce("sum", (30, 40, 50), (0, 2)),
-    "scan": _long_scan,
+    "scan": lambda: _long_scan("sum", (3, 2000), 1),
+    "scan in parts": lambda: _long_scan("sum", (2, 3 << 14, 1), 1),
+    "greatest so far, in parts": lambda: _long_scan("max", (35000, 3), 0),
     "matmul": lambda: _large_matmul(130, 65, 97, DType.F32, False),
     "matmul of rows by rows": lambda: _large_matmul(65, 130, 33, DType.F32, True),
     "matmul in f64": lambda: _large_matmul(65, 33, 34, DType.F64, False),

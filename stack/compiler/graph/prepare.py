@@ -31,6 +31,8 @@ LONG = 1 << 14
 """Elements from which on two steps pay."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
+LONG_SCAN, MANY = 1 << 16, 8
+"""A scan of so many elements runs in parts where it has fewer rows."""
 PART = SERIAL
 """Elements that the first step combines at least."""
 
@@ -162,7 +164,39 @@ def _scan(n: Node) -> Node | None:
     if n.dtype.is_narrow:
         wide = build.cast(x, n.dtype.computed_in)
         return build.cast(build.scan(n["kind"], wide, n["axis"]), n.dtype)
-    return None
+    return _scan_of_parts(n, x) if n["kind"] in _COMBINE else None
+
+
+def _scan_of_parts(n: Node, x: Node) -> Node | None:
+    """A long scan of few rows, in parts that run in parallel: each begins with the total of those
+    before it (Blelloch, "Prefix sums and their applications", 1990).
+
+    Not of products, of which a part may overflow behind one that is zero.
+    """
+    kind, axis = n["kind"], n["axis"]
+    size, rows = x.shape[axis], hint(n.type.size) // max(1, hint(x.shape[axis]))
+    if rows >= MANY or hint(n.type.size) < LONG_SCAN:
+        return None
+    parts = _parts(known_divisor(size), max(2, FEW // rows))
+    if parts < 2:
+        return None
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    split = build.reshape(x, (*before, parts, size // parts, *after))
+    own = build.reshape(build.reduce(kind, split, (axis + 1,)), (*before, parts, *after))
+    totals = build.slice_axis(build.scan(kind, own, axis), axis, 0, parts - 1)
+    none = (0,) * len(x.shape)
+    lo = (*none[:axis], 1, *none[axis + 1 :])
+    earlier = build.pad(totals, lo, none, identity(kind, n.dtype))
+    given = build.reshape(earlier, (*before, parts, 1, *after))
+    line = (*(1 for _ in before), 1, size // parts, *(1 for _ in after))
+    place = build.reshape(build.arange(size // parts), line)
+    is_first = build.expand(build.eq(place, build.full_like(place, 0)), split.shape)
+    begun = _COMBINE[kind](build.expand(given, split.shape), split)
+    done = build.scan(kind, build.where(is_first, begun, split), axis + 1)
+    return build.reshape(done, n.shape)
+
+
+_COMBINE = {"sum": build.add, "max": build.maximum, "min": build.minimum}
 
 
 def _add(n: Node) -> Node | None:
