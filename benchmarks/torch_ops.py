@@ -41,6 +41,8 @@ UNDEFINED = frozenset(
 """Operators whose values are random or undefined: shapes and element types are compared."""
 APART = ("jiterator", "bmm_triton")
 """Operators of CUDA alone."""
+HOSTS = frozenset({"tensor_split"})
+"""Operators of which torch wants all tensors but the first on the CPU, whatever the device."""
 
 
 @dataclass
@@ -48,8 +50,12 @@ class Row:
     """What came of an operator's samples."""
 
     name: str
+    own: bool = False
+    """Whether it is an operator of the device, and not a formula of torch's over others."""
     right: int = 0
     wrong: int = 0
+    complex: int = 0
+    """Samples with complex results, which the device does not have."""
     worst: float = 0.0
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -66,9 +72,15 @@ def _to(x: Any, device: str, dtype: torch.dtype | None = None) -> Any:
     return tree_map(one, x)
 
 
+class _Complex(Exception):
+    """A sample has complex numbers."""
+
+
 def _run(op: Any, sample: Any, gradients: bool) -> list[torch.Tensor]:
     out = op(sample.input, *sample.args, **sample.kwargs)
     outs = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+    if any(t.is_complex() for t in outs):
+        raise _Complex
     found = [t.detach().cpu() for t in outs]
     if not gradients:
         return found
@@ -98,9 +110,18 @@ def _as_torch(x: torch.Tensor, y: torch.Tensor, theirs: Callable[[], torch.Tenso
     return bool(((x - y).abs().nan_to_num(0, 0, 0) <= 2 * off).all())
 
 
+def _is_own(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return False
+    known = torch._C._dispatch_has_kernel_for_dispatch_key
+    keys = [f"aten::{name}" + ("" if o == "default" else f".{o}") for o in packet.overloads()]
+    return any(torch._C._dispatch_has_kernel(k) and known(k, "PrivateUse1") for k in keys)
+
+
 def tried(op: Any, count: int) -> Row:
     """An operator's first samples, forward and gradient."""
-    row = Row(op.formatted_name)
+    row = Row(op.formatted_name, _is_own(op.aten_name))
     gradients = op.supports_autograd
     samples = op.sample_inputs("cpu", torch.float32, requires_grad=gradients)
     for i, sample in enumerate(samples):
@@ -108,10 +129,17 @@ def tried(op: Any, count: int) -> Row:
             break
         try:
             wanted = _run(op, _moved(sample, "cpu", torch.float64), gradients)
+        except _Complex:
+            row.complex += 1
+            row.reasons["no complex numbers"] += 1
+            continue
         except (RuntimeError, TypeError, ValueError, IndexError, AssertionError):
             continue  # torch has none in float64
         try:
-            got = _run(op, _moved(sample, "hal"), gradients)
+            moved = _moved(sample, "hal")
+            if row.name in HOSTS:
+                moved.args = sample.args
+            got = _run(op, moved, gradients)
         except Exception as error:  # noqa: BLE001 - a table of what does not work
             row.wrong += 1
             row.reasons[f"{type(error).__name__}: {str(error).splitlines()[0][:110]}"] += 1
@@ -150,6 +178,7 @@ def page(rows: list[Row], count: int) -> str:
     """The table as a page."""
     whole = [r for r in rows if r.right and not r.wrong]
     samples, right = sum(r.right + r.wrong for r in rows), sum(r.right for r in rows)
+    apart, of = sum(r.complex for r in rows), sum(bool(r.complex) for r in rows)
     lines = [
         "# PyTorch's operators on the device hal",
         "",
@@ -158,14 +187,18 @@ def page(rows: list[Row], count: int) -> str:
         f"float32 on {names()[0]} beside float64 on PyTorch's CPU device.",
         "",
         f"{len(whole)} of {len(rows)} operators are right in all of these samples; {right} of "
-        f"{samples} samples are.",
+        f"{samples} samples are. Another {apart} samples, of {of} operators, have complex results, "
+        "which the device does not have.",
         "",
-        "| operator | right | wrong | worst error | why |",
-        "| --- | --- | --- | --- | --- |",
+        "An operator has a row of its own, or is a formula of PyTorch's over those that have one.",
+        "",
+        "| operator | computed by | right | wrong | worst error | why |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for r in rows:
         why = "; ".join(w.replace("|", "\\|") for w, _ in r.reasons.most_common(1))
-        lines.append(f"| {r.name} | {r.right} | {r.wrong} | {r.worst:.0e} | {why} |")
+        by = "a row" if r.own else "a formula"
+        lines.append(f"| {r.name} | {by} | {r.right} | {r.wrong} | {r.worst:.0e} | {why} |")
     return "\n".join(lines) + "\n"
 
 
@@ -179,6 +212,7 @@ def main() -> None:
     args = parser.parse_args()
     bridge.register()
     warnings.simplefilter("ignore")
+    torch.zeros(1, device="hal")  # which brings the kernels
     number, parts = map(int, args.part.split("/"))
     rows = []
     chosen = [

@@ -375,6 +375,46 @@ def test_a_compiled_model_trains_as_an_eager_one():
 
 
 @pytest.mark.slow
+def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
+    """Its graphs have the same operators, in the same order in the random stream; each is one
+    recorded operator."""
+    torch.manual_seed(0)
+    model, x = torch_models.Block(8, 2, dropout=0.25), torch.randn(2, 5, 8).to("hal")
+    found, recorded = [], []
+    for is_compiled in (False, True):
+        twin = copy.deepcopy(model).to("hal")
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.5)
+        if is_compiled:
+            twin.compile(backend=backend)
+        torch.hal.manual_seed(7)
+        before = bridge.stats()["hal:0"]["operations"]
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = twin(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        recorded.append(bridge.stats()["hal:0"]["operations"] - before)
+    assert found[:2] == found[2:]
+    assert found[0] != found[1]
+    assert recorded[1] < recorded[0] / 2
+
+
+@pytest.mark.slow
+def test_a_compiled_graph_of_draws_goes_on_in_the_stream():
+    def drawn(x):
+        y = torch.rand_like(x) + torch.randn(3, device=x.device)
+        return y + torch.bernoulli(x / 2) + torch.randint(5, (3,), device=x.device)
+
+    x = torch.full((2, 3), 0.5, device="hal")
+    made = []
+    for function in (drawn, torch.compile(drawn, backend=backend)):
+        torch.hal.manual_seed(3)
+        made.append(torch.cat([function(x), function(x), torch.rand(1, 3, device="hal")]))
+    assert made[0].equal(made[1])
+
+
+@pytest.mark.slow
 def test_a_compiled_graph_of_any_length_is_compiled_twice():
     """For its first length, and for all others; it is one recorded operator."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))

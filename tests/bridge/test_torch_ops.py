@@ -1,10 +1,12 @@
 """Operators of PyTorch on the device "hal" give what its CPU device gives."""
 
 import copy
+from functools import partial
 
 import pytest
 
 torch = pytest.importorskip("torch")
+mpmath = pytest.importorskip("mpmath")  # which torch brings
 
 import stack.bridge.torch as bridge  # noqa: E402
 from tests.draw import stream  # noqa: E402
@@ -185,3 +187,83 @@ def test_a_formula_that_asks_for_itself_is_an_error_that_names_the_operator():
 def test_a_copy_that_need_not_be_waited_for_goes_to_the_cpu():
     x = torch.arange(3.0, device="hal")
     assert x.to("cpu", non_blocking=True).equal(torch.arange(3.0))
+
+
+_POLYNOMIALS = (
+    *(f"{kind}chebyshev_polynomial_{which}" for kind in ("", "shifted_") for which in "tuvw"),
+    *("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l"),
+    "legendre_polynomial_p",
+)
+_BESSELS = {
+    "bessel_j": mpmath.besselj,
+    "bessel_y": mpmath.bessely,
+    "modified_bessel_i": mpmath.besseli,
+    "modified_bessel_k": mpmath.besselk,
+    "scaled_modified_bessel_k": lambda n, x: mpmath.besselk(n, x) * mpmath.exp(x),
+}
+"""Each of order 0 and 1. Those of PyTorch's CPU device are right to 8 digits."""
+
+
+@pytest.mark.slow
+def test_functions_of_physics_on_both_sides_of_where_their_formulas_change():
+    rand, chosen = draws("physics"), stream("physics")
+    ends = torch.tensor([0.0, 1e-3, 0.49, 1.99, 2.0, 15.99, 16.0, 300.0, -1.0, -12.5])
+    x = torch.cat([ends, 30 * rand(6)]).double()
+    kind, order = chosen.choice(list(_BESSELS)), chosen.randrange(2)
+    function = getattr(torch.special, f"{kind}{order}")
+    mine = function(x.to("hal")).cpu()
+    wanted = [float(_BESSELS[kind](order, v)) for v in x[x > 0].tolist()]
+    truth = torch.tensor(wanted, dtype=torch.float64)
+    torch.testing.assert_close(mine[x > 0], truth, rtol=1e-10, atol=1e-11)
+    theirs = function(x[x <= 0])
+    torch.testing.assert_close(mine[x <= 0], theirs, rtol=1e-7, atol=1e-7, equal_nan=True)
+    inner = torch.cat([torch.tensor([-1.5, -1.0, 0.0, 0.3, 1.0, 2.0]), 2 * rand(6) - 1]).double()
+    orders = torch.tensor([-1.0, 0.0, 1.5, 2.0, 8.0, 9.0, 14.0]).double()
+    name = chosen.choice(_POLYNOMIALS)
+    both(getattr(torch.special, name), inner[:, None], orders, tolerance=1e-9)
+    places = torch.cat([ends[:4], -ends[:7], rand(2)]).double()
+    both(lambda x, q: torch.special.zeta(x.detach(), q), 1 + orders[:, None], places)
+
+
+@pytest.mark.slow
+def test_reflections_and_least_squares():
+    rand, chosen = draws("reflections"), stream("reflections")
+    a, b = rand(2, 4, 2) - 0.5, rand(2, 4, 3)
+    both(lambda a: torch.geqrf(a.detach()), a)
+    packed, tau = torch.geqrf(a)
+    both(torch.linalg.householder_product, packed, tau)
+    left, turned = chosen.choice([(True, False), (True, True), (False, True)])
+    both(partial(torch.ormqr, left=left, transpose=turned), packed, tau, b if left else b.mT)
+    driver = chosen.choice(["gels", "gelsd"])
+    both(partial(torch.linalg.lstsq, driver=driver), a[0], b[0], tolerance=1e-4)
+    both(lambda x: torch.linalg.qr(x.detach()), torch.zeros(3, 2))
+
+
+@pytest.mark.slow
+def test_parts_of_elements_segments_and_random_pools():
+    rand = draws("segments")
+    x = torch.tensor([0.0, -0.75, 3e-42, 1e30, torch.inf, -torch.nan, 1.0])
+    both(torch.frexp, x.detach().double())
+    both(lambda x: torch.frexp(x.detach()), x)
+    values, lengths = rand(6, 2) - 0.5, torch.tensor([2, 0, 3, 1])
+    for kind in ("sum", "mean", "max", "min", "prod"):
+        reduced = partial(torch.segment_reduce, reduce=kind, initial=0.25)
+        both(lambda v, n, reduced=reduced: reduced(v, lengths=n), values, lengths)
+    both(lambda x: torch.histogram(x.detach(), 4, density=True), values)
+    both(lambda x: torch.histogramdd(x.detach(), [2, 3], density=True).hist, values)
+    pool = partial(F.fractional_max_pool2d, kernel_size=2, output_size=(3, 2), return_indices=True)
+    both(lambda x, s: pool(x, _random_samples=s), rand(1, 2, 7, 5), rand(1, 2, 2))
+    both(partial(F.interpolate, size=(3, 9), mode="bilinear", antialias=True), rand(1, 2, 7, 5))
+
+
+@pytest.mark.slow
+def test_alignments_of_any_length():
+    """Also where a sequence is too short for its labels."""
+    rand = draws("alignments")
+    scores, labels = rand(7, 3, 5), torch.tensor([[1, 1, 2], [4, 2, 3], [1, 1, 1]])
+    times, lengths = torch.tensor([7, 5, 4]), torch.tensor([3, 2, 3])
+    loss = lambda x, *rest: F.ctc_loss(x.log_softmax(-1), *rest, zero_infinity=True)
+    both(loss, scores, labels, times, lengths)
+    flat = torch.cat([row[:n] for row, n in zip(labels, lengths, strict=True)])
+    whole = torch.full_like(times, 7)
+    both(partial(F.ctc_loss, reduction="none"), scores.log_softmax(-1), flat, whole, lengths)

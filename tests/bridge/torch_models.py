@@ -8,7 +8,7 @@ from torch import nn
 class Block(nn.Module):
     def __init__(self, width, heads, dropout):
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, dropout
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attn, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(
@@ -19,7 +19,8 @@ class Block(nn.Module):
         b, t, c = x.shape
         q, k, v = self.attn(self.ln_1(x)).split(c, dim=2)
         q, k, v = (a.view(b, t, self.heads, c // self.heads).transpose(1, 2) for a in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        dropout = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).contiguous().view(b, t, c))
         return x + self.mlp(self.ln_2(x))
 

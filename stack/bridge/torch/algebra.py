@@ -14,6 +14,7 @@ from stack.bridge.torch.kernels import call
 from stack.bridge.torch.rows import ROWS, pulled, row
 from stack.framework.expr import contract, linear, movement, spectral
 from stack.framework.expr import elementwise as e
+from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import broadcast_shape
 
 
@@ -140,6 +141,71 @@ def _eigh(A: Node, UPLO: str = "L", compute_v: bool = True) -> list[Node]:
 def _eye(n: int, m: int, *, out: Node) -> Node:
     hit = e.eq(g.reshape(g.arange(n), (n, 1)), g.arange(m))
     return g.cast(hit, out.dtype)
+
+
+# Reflections: I - tau v v.T, of which v is in a column of A below its place, where it has a 1
+
+
+def _number(tau: Node, j: int) -> Node:
+    """[..., 1, 1]: the j-th one."""
+    return g.reshape(g.slice_axis(tau, -1, j, j + 1), (*tau.shape[:-1], 1, 1))
+
+
+def _reflected(A: Node, tau: Node, j: int, x: Node) -> Node:
+    """The j-th reflection of x."""
+    rows, dtype = A.shape[-2], A.dtype
+    v = e.mul(linear._column(A, j), linear._below(rows, j, dtype))
+    v = e.add(v, linear._unit(rows, j, dtype))
+    along = contract.matmul(g.transpose(v), x)
+    return e.sub(x, e.mul(_number(tau, j), contract.matmul(v, along)))
+
+
+@row("geqrf")
+def _geqrf(A: Node) -> list[Node]:
+    """R on and above the diagonal, the reflections below it, and their factors (LAPACK's)."""
+    rows, columns = A.shape[-2:]
+    place = g.arange(columns)
+    taus: list[Node] = []
+    for j in range(min(rows, columns)):
+        below = e.mul(linear._column(A, j), linear._below(rows, j, A.dtype))
+        pivot = linear._at(A, j, j)
+        tail = r.sum(e.square(below), -2, keepdim=True)
+        size = g.sqrt(e.add(e.square(pivot), tail))
+        is_done = e.eq(tail, 0)
+        turned = e.where(is_done, pivot, e.where(e.lt(pivot, 0), size, g.neg(size)))
+        tau = e.where(is_done, 0.0, e.div(e.sub(turned, pivot), e.where(is_done, 1.0, turned)))
+        v = e.div(below, e.where(is_done, 1.0, e.sub(pivot, turned)))
+        one = linear._unit(rows, j, A.dtype)
+        whole = e.add(v, one)
+        rest = e.sub(A, e.mul(e.mul(tau, whole), contract.matmul(g.transpose(whole), A)))
+        above = e.mul(linear._column(A, j), e.sub(1.0, e.add(linear._below(rows, j, A.dtype), one)))
+        own = e.add(e.add(above, e.mul(one, turned)), v)
+        A = e.where(e.gt(place, j), rest, e.where(e.eq(place, j), own, A))
+        taus.append(g.reshape(tau, (*A.shape[:-2], 1)))
+    none = g.full((*A.shape[:-2], 0), 0, A.dtype)
+    return [A, g.concat(taus, len(A.shape) - 2) if taus else none]
+
+
+@row("linalg_householder_product")
+def _householder_product(A: Node, tau: Node) -> Node:
+    """The first columns of the product of all reflections."""
+    rows, columns = A.shape[-2:]
+    hit = e.eq(g.reshape(g.arange(rows), (rows, 1)), g.arange(columns))
+    x = g.broadcast(g.cast(hit, A.dtype), A.shape)
+    for j in reversed(range(tau.shape[-1])):
+        x = _reflected(A, tau, j, x)
+    return x
+
+
+@row("ormqr")
+def _ormqr(A: Node, tau: Node, x: Node, left: bool = True, transpose: bool = False) -> Node:
+    """The product of all reflections, or its transpose, times x, or x times it."""
+    if not left:
+        return g.transpose(_ormqr(A, tau, g.transpose(x), True, not transpose))
+    order = range(tau.shape[-1])
+    for j in order if transpose else reversed(order):
+        x = _reflected(A, tau, j, x)
+    return x
 
 
 @row("cholesky_solve")

@@ -15,9 +15,9 @@ from torch._functorch.aot_autograd import make_boxed_func
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.bridge.torch import kernels, ranges
+from stack.bridge.torch import algebra, draws, kernels, ranges
 from stack.bridge.torch.kernels import NAME, call
-from stack.bridge.torch.rows import inlined
+from stack.bridge.torch.rows import inlined, words
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import create, movement
@@ -34,18 +34,32 @@ def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> C
 
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
-    missing = sorted({name for name in _names(graph) if name not in GRAPH and name not in ROWS})
-    if missing or ranges.is_on():  # it runs operator by operator, which torch decomposes or refuses
+    names = _names(graph)
+    inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    is_one = all(_is_lowered(n) for n in names) and not all(_is_number(n) for n in inputs)
+    if not is_one or ranges.is_on():  # it runs operator by operator: torch decomposes or refuses
         return make_boxed_func(graph.forward)
-    whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph))
+    drawing = any(name in draws.IN_GRAPHS for name in names)
+    whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph, drawing))
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
     places = [i for i, a in enumerate(given) if isinstance(a, fx.Node) and not _is_number(a)]
     back = [_is_host(given[i]) for i in places]
     numbers = {i: a for i, a in enumerate(given) if isinstance(a, fx.Node) and _is_number(a)}
-    strangers = any(_is_host(n) for n in graph.graph.nodes if n.op == "placeholder")
+    strangers = any(_is_host(n) for n in inputs)
+
+    def computed(*args: Any) -> list[Any]:
+        operands = [_here(a) for a in args] if strangers else args
+        if not drawing:
+            return call(whole, operands, {})
+        stream = draws.stream_of(kernels.index_among(operands))
+        *made, stream.state = call(whole, (stream.state, *operands), {})
+        return made
+
+    if len(places) == len(given) and not any(back):
+        return make_boxed_func(computed)
 
     def run(*args: Any) -> list[Any]:
-        made = call(whole, [_here(a) for a in args] if strangers else args, {})
+        made = computed(*args)
         out: list[Any] = list(given)
         for place, number in numbers.items():
             out[place] = _number(number, args)
@@ -94,10 +108,12 @@ def _flat(args: Any) -> list[Any]:
 
 
 def _name(n: fx.Node) -> str:
-    target: Any = n.target
-    overload = target._overloadname
-    base = str(target._schema.name).removeprefix("aten::")
-    return base if overload == "default" else f"{base}.{overload}"
+    return _name_of(n.target)
+
+
+def _name_of(op: Any) -> str:
+    base = str(op._schema.name).removeprefix("aten::")
+    return base if op._overloadname == "default" else f"{base}.{op._overloadname}"
 
 
 def _names(graph: fx.GraphModule) -> list[str]:
@@ -106,17 +122,25 @@ def _names(graph: fx.GraphModule) -> list[str]:
     for n in calls:
         if isinstance(n.target, torch._ops.OpOverload):
             names += [_name(n)] if n.target is not _SIZE else []
+            names += ["a generator"] if n.kwargs.get("generator") is not None else []
         elif isinstance(n.target, torch._ops.OperatorBase):
             names.append(str(n.target))
     attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
     return names + [f"attribute {n.target}" for n in attributes]
 
 
+def _is_lowered(name: str) -> bool:
+    """Whether an operator is a part of graphs: not one whose row depends on strides."""
+    has_row = name in ROWS and name not in algebra.KERNELS
+    return has_row or name in GRAPH or name in draws.IN_GRAPHS
+
+
 _IGNORED = ("layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
-def _lower_of(graph: fx.GraphModule) -> Callable[..., Any]:
-    """The graph as a row: nodes for its arguments to nodes for its results."""
+def _lower_of(graph: fx.GraphModule, drawing: bool) -> Callable[..., Any]:
+    """The graph as a row: nodes for its arguments to nodes for its results. One that draws has the
+    state of a stream as its first argument, and the state behind its draws as its last result."""
 
     def value(a: Any, values: dict[fx.Node, Any]) -> Any:
         if isinstance(a, fx.Node):
@@ -127,17 +151,26 @@ def _lower_of(graph: fx.GraphModule) -> Callable[..., Any]:
 
     def lower(*args: Any) -> Any:
         rest = iter(args)
+        state: list[Node] = [next(rest)] if drawing else []
         values: dict[fx.Node, Any] = {}
+
+        def draw(n: int) -> Node:
+            made: list[Node] = words(state[0], n)
+            state[0] = made[1]
+            return made[0]
+
         for n in graph.graph.nodes:
             if n.op == "placeholder":
                 values[n] = next(rest)
             elif n.op == "output":
                 found = [value(a, values) for a in _flat(n.args[0])]
-                return [f for f in found if isinstance(f, Node)]
+                return [*[f for f in found if isinstance(f, Node)], *state]
             elif n.target is _SIZE:
                 values[n] = values[n.args[0]].shape[n.args[1]]
             elif not isinstance(n.target, torch._ops.OpOverload):  # of Python: on sizes, and [i]
                 values[n] = n.target(*value(n.args, values))
+            elif (name := _name(n)) in draws.IN_GRAPHS:
+                values[n] = draws.IN_GRAPHS[name](draw, *value(n.args, values), dtype=_dtype_of(n))
             else:
                 named = {k: value(v, values) for k, v in n.kwargs.items() if k not in _IGNORED}
                 if n.target in _TYPED:
@@ -152,7 +185,8 @@ def _lower_of(graph: fx.GraphModule) -> Callable[..., Any]:
 
 
 def _dtype_of(n: fx.Node) -> DType:
-    return DTYPES[n.meta["val"].dtype]
+    made = n.meta["val"]
+    return DTYPES[(made if isinstance(made, Tensor) else made[0]).dtype]
 
 
 def _placed(n: fx.Node, made: Any) -> list[Any]:
@@ -284,9 +318,20 @@ _TYPED = frozenset(
 )
 """Constructors, whose element type the graph's example tells."""
 
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Torch's core table without what is a part of graphs: so they have the operators that eager
+    tensors have, and give the same numbers to the last bit."""
+    return {
+        op: formula
+        for op, formula in core_aten_decompositions().items()
+        if _name_of(op) not in draws.IN_GRAPHS and _name_of(op) not in ROWS
+    }
+
+
 _backend = aot_autograd(
     fw_compiler=_compile,
     bw_compiler=_compile,
     inference_compiler=_compile,
-    decompositions=core_aten_decompositions(),
+    decompositions=_decompositions(),
 )

@@ -3,6 +3,8 @@ of other operators of this device."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -156,7 +158,237 @@ def encoder_layer(
     return norm(x + forward(x), weight_2, bias_2)
 
 
+# Least squares
+
+
+def least_squares(
+    A: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The solution of the least norm, the squares of what remains, ranks, and singular values: of
+    each what torch's CPU device gives for the driver, the others empty."""
+    if A.dim() < 2 or b.dim() < 1:
+        raise RuntimeError(f"linalg.lstsq: {list(A.shape)} and {list(b.shape)}: needs matrices")
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError(f"linalg.lstsq: driver {driver!r}: gels, gelsy, gelsd or gelss")
+    is_vector = b.dim() == 1 or (b.dim() == A.dim() - 1 and b.shape == A.shape[:-1])
+    right = b.unsqueeze(-1) if is_vector else b
+    rows, columns = A.shape[-2:]
+    none = A.new_empty(0)
+    found = torch.linalg.pinv(A, rtol=rcond) @ right
+    ranks, values, rest = none.to(torch.int64), none, none
+    full = True
+    if driver != "gels":
+        ranks = torch.linalg.matrix_rank(A, rtol=rcond)
+        full = rows <= columns or bool((ranks == columns).all())
+    if driver in ("gelsd", "gelss"):
+        values = torch.linalg.svdvals(A)
+    if rows > columns and full and driver not in (None, "gelsy"):
+        rest = (A @ found - right).square().sum(-2)
+    return found.squeeze(-1) if is_vector else found, rest, ranks, values
+
+
+# Segments of an axis, given by their lengths or ends
+
+
+def _segments(lengths: Tensor | None, offsets: Tensor | None, data: Tensor, axis: int) -> Any:
+    """Which places are in each segment, bool[..., segments, places, 1...], and the lengths, as
+    [..., segments, 1...]."""
+    if offsets is None:
+        assert lengths is not None, "torch asks for one of both"
+        ends = lengths.cumsum(-1)
+        starts = ends - lengths
+    else:
+        starts, ends = offsets[..., :-1], offsets[..., 1:]
+    places = torch.arange(data.shape[axis], device=data.device)
+    inside = (places >= starts.unsqueeze(-1)) & (places < ends.unsqueeze(-1))
+    after = [1] * (data.dim() - axis - 1)
+    counts = (ends - starts).view(*starts.shape, *after)
+    return inside.view(*inside.shape, *after), counts
+
+
+_NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -torch.inf, "min": torch.inf}
+
+
+def segment_reduce(
+    data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Any = None,
+) -> Tensor:  # fmt: skip
+    inside, counts = _segments(lengths, offsets, data, axis)
+    first = _NEUTRAL[reduce] if initial is None else initial
+    parts = torch.where(inside, data.unsqueeze(axis), _NEUTRAL[reduce])
+    along = axis + 1
+    if reduce in ("sum", "mean"):
+        made = parts.sum(along) + first
+    elif reduce == "prod":
+        made = parts.prod(along) * first
+    else:
+        made = parts.amax(along) if reduce == "max" else parts.amin(along)
+        made = made.clamp(min=first) if reduce == "max" else made.clamp(max=first)
+    if reduce == "mean":
+        empty = torch.nan if initial is None else initial
+        made = torch.where(counts > 0, made / counts.clamp(min=1), empty)
+    return made
+
+
+def segment_reduce_backward(
+    grad: Tensor, output: Tensor, data: Tensor, reduce: str, *, lengths: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, initial: Any = None,
+) -> Tensor:  # fmt: skip
+    """The gradient by the data; of equal extremes each has an equal share."""
+    inside, counts = _segments(lengths, offsets, data, axis)
+    wide, along = data.unsqueeze(axis), axis + 1
+    share = grad.unsqueeze(along)
+    if reduce == "mean":
+        share = share / counts.clamp(min=1).unsqueeze(along)
+    elif reduce in ("max", "min"):
+        hit = inside & (wide == output.unsqueeze(along))
+        share = torch.where(hit, share / hit.sum(along, keepdim=True).clamp(min=1), 0.0)
+    elif reduce == "prod":
+        is_zero = inside & (wide == 0)
+        zeros = is_zero.sum(along, keepdim=True)
+        others = torch.where(inside & ~is_zero, wide, 1.0).prod(along, keepdim=True)
+        others = others * (1.0 if initial is None else initial)
+        rest = others / torch.where(is_zero, 1.0, wide)
+        kept = (zeros == 0) | ((zeros == 1) & is_zero)
+        share = share * torch.where(kept, rest, 0.0)
+    return torch.where(inside, share, 0.0).sum(axis)
+
+
+# Histograms
+
+
+def _counted(
+    points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool
+) -> Tensor:
+    """How many of the points [number, axes], or how much of their weight, lie in each box."""
+    at = torch.zeros(len(points), dtype=torch.int64, device=points.device)
+    inside = torch.ones_like(at, dtype=torch.bool)
+    for row, bins in zip(points.unbind(1), edges, strict=True):
+        count = bins.numel() - 1
+        place = torch.searchsorted(bins, row.contiguous(), right=True) - 1
+        place = torch.where(row == bins[-1], count - 1, place)
+        inside = inside & (row >= bins[0]) & (row <= bins[-1])
+        at = at * count + place
+    each = torch.ones_like(points[:, 0]) if weight is None else weight.reshape(-1)
+    sizes = [bins.numel() - 1 for bins in edges]
+    made = points.new_zeros(math.prod(sizes))
+    made = made.index_add(0, torch.where(inside, at, 0), torch.where(inside, each, 0.0))
+    made = made.view(sizes)
+    if density:
+        made = made / made.sum()
+        for axis, bins in enumerate(edges):
+            made = made / bins.diff().view(-1, *[1] * (len(edges) - axis - 1))
+    return made
+
+
+def _edges(x: Tensor, count: int, low: float | None, high: float | None) -> Tensor:
+    """Equal distances, from the least element to the greatest without a range."""
+    if low is None or high is None:
+        low, high = (x.min().item(), x.max().item()) if x.numel() else (0.0, 1.0)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    return torch.linspace(low, high, count + 1, dtype=x.dtype, device=x.device)
+
+
+def histogram(
+    x: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _counted(x.reshape(-1, 1), [bins], weight, density), bins
+
+
+def histogram_of_count(
+    x: Tensor, bins: int = 100, *, range: Sequence[float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    edges = _edges(x, bins, *((None, None) if range is None else range))
+    return histogram(x, edges, weight=weight, density=density)
+
+
+def edges_of_axes(
+    x: Tensor, bins: Sequence[int], *, range: Sequence[float] | None = None,
+    weight: Tensor | None = None, density: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """For `histogramdd`, of the last axis of x."""
+    ends = [None] * (2 * len(bins)) if range is None else list(range)
+    columns = x.reshape(-1, x.shape[-1]).unbind(1)
+    return [_edges(c, n, ends[2 * i], ends[2 * i + 1]) for i, (c, n) in
+            enumerate(zip(columns, bins, strict=True))]  # fmt: skip
+
+
+def histogram_of_axes(
+    x: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False
+) -> Tensor:
+    return _counted(x.reshape(-1, x.shape[-1]), bins, weight, density)
+
+
+def histogram_of_counts(x: Tensor, bins: Sequence[int], **options: Any) -> Tensor:
+    given = {k: v for k, v in options.items() if k != "range"}
+    return histogram_of_axes(x, edges_of_axes(x, bins, **options), **given)
+
+
+# Pools of random places
+
+
+def _random_starts(sample: Tensor, size: int, wanted: int, window: int) -> Tensor:
+    """i64[..., wanted]: where windows begin, by Graham's sequence with a random first step."""
+    last = size - window
+    if wanted == 1:
+        return torch.full((*sample.shape, 1), last, dtype=torch.int64, device=sample.device)
+    step = last / (wanted - 1)
+    first = sample.unsqueeze(-1)
+    places = torch.arange(wanted - 1, device=sample.device)
+    at = ((places + first) * step).trunc() - (first * step).trunc()
+    end = torch.full_like(at[..., :1], last)
+    return torch.cat([at, end], -1).to(torch.int64)
+
+
+def _fractional(order: tuple[int, ...]) -> Any:
+    """Of so many axes; `order` has of each axis the place of its random number."""
+    d = len(order)
+
+    def pool(
+        x: Tensor, kernel_size: Any, output_size: Any, random_samples: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        batched = x if x.dim() == d + 2 else x.unsqueeze(0)
+        at = torch.zeros(1, dtype=torch.int64, device=x.device)
+        for i, (window, wanted) in enumerate(zip(kernel_size, output_size, strict=True)):
+            size = batched.shape[2 + i]
+            start = _random_starts(random_samples[..., order[i]], size, wanted, window)
+            inner = start.unsqueeze(-1) + torch.arange(window, device=x.device)
+            lead = [*start.shape[:2], *[wanted if j == i else 1 for j in range(d)]]
+            inner = inner.view(*lead, *[window if j == i else 1 for j in range(d)])
+            at = at * size + inner
+        at = at.flatten(-d)
+        flat = batched.flatten(2)
+        values = flat.gather(2, at.flatten(2)).view(at.shape)
+        best = values.argmax(-1, keepdim=True)
+        made, places = (v.gather(-1, best).squeeze(-1) for v in (values, at))
+        return (made, places) if x.dim() == d + 2 else (made[0], places[0])
+
+    return pool
+
+
+def fractional_backward(
+    grad: Tensor, x: Tensor, kernel_size: Any, output_size: Any, indices: Tensor
+) -> Tensor:
+    d = len(output_size)
+    row = x.new_zeros(x.shape).flatten(-d)
+    return row.scatter_add(-1, indices.flatten(-d), grad.flatten(-d)).view(x.shape)
+
+
 KERNELS: dict[str, Any] = {
+    "linalg_lstsq": least_squares,
+    "segment_reduce": segment_reduce,
+    "_segment_reduce_backward": segment_reduce_backward,
+    "histogram.bins_tensor": histogram,
+    "histogram.bin_ct": histogram_of_count,
+    "_histogramdd_bin_edges": edges_of_axes,
+    "_histogramdd_from_bin_cts": histogram_of_counts,
+    "_histogramdd_from_bin_tensors": histogram_of_axes,
+    "fractional_max_pool2d": _fractional((1, 0)),
+    "fractional_max_pool2d_backward": fractional_backward,
+    "fractional_max_pool3d": _fractional((0, 1, 2)),
+    "fractional_max_pool3d_backward": fractional_backward,
     "_embedding_bag": embedding_bag,
     "_embedding_bag_forward_only": embedding_bag,
     "_embedding_bag_backward": _bag_backward,

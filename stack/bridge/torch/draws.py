@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -99,7 +99,7 @@ _numbers = itertools.count()
 _generators: WeakValueDictionary[int, Generator] = WeakValueDictionary()
 """By the seed of the C++ generator beneath."""
 _defaults: dict[int, Generator] = {}
-"""What each device draws from without a generator."""
+"""Of each device, what it draws from without a generator."""
 
 
 def _restored(device: str, state: Tensor) -> Generator:
@@ -118,7 +118,8 @@ def _state_of(state: Tensor, index: int) -> Tensor:
 seeds.restarts.append(_defaults.clear)
 
 
-def _default(index: int) -> Generator:
+def stream_of(index: int) -> Generator:
+    """What a device draws from without a generator."""
     if index not in _defaults:
         _defaults[index] = Generator(index).manual_seed(seeds.given[0])
     return _defaults[index]
@@ -126,17 +127,17 @@ def _default(index: int) -> Generator:
 
 def get_state(index: int) -> Tensor:
     """The key and the offset, uint8[16] on the CPU."""
-    return _default(index).get_state()
+    return stream_of(index).get_state()
 
 
 def set_state(index: int, state: Tensor) -> None:
     """Go on there."""
-    _default(index).set_state(state)
+    stream_of(index).set_state(state)
 
 
 def _words(index: int, n: int, generator: Any) -> Tensor:
     """uint32[n], the next ones."""
-    stream = _default(index)
+    stream = stream_of(index)
     if generator is not None:
         own = _generators.get(torch.Generator.initial_seed(generator))
         if own is None or own._index != index:
@@ -351,5 +352,48 @@ KERNELS: dict[str, Any] = {
     "multinomial": multinomial,
     "native_dropout": native_dropout,
     "randperm.generator_out": randperm,
+}
+"""By operator."""
+
+
+# As parts of compiled graphs: of the next n words of the stream, draw(n), what eager tensors take
+
+Draw = Callable[[int], Node]
+
+
+def _filled(row: Row, each: int, wide: int, *otherwise: float) -> Callable[..., Node]:
+    """The part of an operator that fills a tensor: `each` words for an element, `wide` for one of
+    float64. It takes a shape, or a tensor that has it, and numbers, or those that are meant
+    otherwise."""
+
+    def part(draw: Draw, like: Any, *numbers: Any, dtype: DType) -> Node:
+        shape = like.shape if isinstance(like, Node) else tuple(like)
+        drawn = draw(math.prod(shape) * (wide if dtype is DType.F64 else each))
+        made: Node = row.lower(drawn, shape, dtype, *numbers, *otherwise[len(numbers) :])
+        return made
+
+    return part
+
+
+def _dropout_part(draw: Draw, x: Node, p: float, train: bool | None, *, dtype: DType) -> list[Node]:
+    if train is False:
+        return [x, g.full(x.shape, 1, DType.BOOL)]
+    return _dropout(draw(x.type.size), x, p)
+
+
+_uniforms, _normals = _filled(_UNIFORM, 1, 2, 0.0, 1.0), _filled(_NORMAL, 2, 4, 0.0, 1.0)
+_whole = _filled(_INTEGERS, 1, 1)
+
+IN_GRAPHS: dict[str, Callable[..., Any]] = {
+    "native_dropout": _dropout_part,
+    "bernoulli": lambda draw, p, *, dtype: _bernoulli_of(draw(p.type.size), p),
+    "bernoulli.p": _filled(_BERNOULLI, 1, 1, 0.5),
+    **dict.fromkeys(("rand", "rand_like", "uniform"), _uniforms),
+    **dict.fromkeys(("randn", "randn_like", "normal_functional"), _normals),
+    "exponential": _filled(_EXPONENTIAL, 1, 1, 1.0),
+    "randint": lambda draw, high, shape, *, dtype: _whole(draw, shape, 0, high, dtype=dtype),
+    "randint.low": lambda draw, low, high, shape, *, dtype: _whole(
+        draw, shape, low, high, dtype=dtype
+    ),
 }
 """By operator."""

@@ -15,6 +15,7 @@ from torch._decomp import decomposition_table
 
 from stack.bridge.torch import (
     algebra,
+    alignments,
     around,
     attention,
     composed,
@@ -25,6 +26,7 @@ from stack.bridge.torch import (
     optimizers,
     ranges,
     rows,
+    special,
 )
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
@@ -41,7 +43,7 @@ def install() -> None:
     beside operators."""
     indices.tell_count(len(kernels.names()))
     own = dict(_OWN)
-    for module in (draws, found, optimizers, algebra, composed):
+    for module in (draws, found, optimizers, algebra, composed, special, alignments):
         own |= module.KERNELS
     for name, kernel in own.items():
         _put(name, kernel)

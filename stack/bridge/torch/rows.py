@@ -71,7 +71,7 @@ def without_barriers(made: Any) -> Any:
 
 def pulled(forward: F, inputs: Sequence[Node | None], grad: Node) -> list[Node | None]:
     """The derivatives by `inputs` of what `forward` gives for them, if that by its value is
-    `grad`."""
+    `grad`: 0 by what it does not depend on."""
     leaves = [None if x is None else g.input(next(_slots), x.type) for x in inputs]
     out = forward(*leaves)
     wanted = {x for x in leaves if x is not None}
@@ -79,10 +79,10 @@ def pulled(forward: F, inputs: Sequence[Node | None], grad: Node) -> list[Node |
     values = {a: b for a, b in zip(leaves, inputs, strict=True) if a is not None and b is not None}
     result: list[Node | None] = []
     for leaf in leaves:
-        if leaf is None or leaf not in found:
+        if leaf is None:
             result.append(None)
             continue
-        made = without_barriers(found[leaf])
+        made = without_barriers(found[leaf]) if leaf in found else g.full_like(leaf, 0)
         result.append(substitute((made,), values)[0])
     return result
 
@@ -239,6 +239,27 @@ def _of_one(forward: F) -> F:
 
 for _one in (act.mish, act.hardswish, act.hardsigmoid):
     row(f"{_one.__name__}_backward", pointwise=True)(_of_one(_one))
+
+
+_FIELDS = {DType.F32: (DType.I32, 23, 8), DType.F64: (DType.I64, 52, 11)}
+"""The integer of a float's width, the bits of its mantissa and of its exponent."""
+
+
+@row("frexp.Tensor", pointwise=True)
+def _frexp(x: Node) -> list[Node]:
+    """The mantissa, from 1/2 up to 1, and the exponent."""
+    wide = g.cast(x, x.dtype.computed_in)
+    kind, low, width = _FIELDS[wide.dtype]
+    most = (1 << width) - 1
+    bias = most // 2 - 1
+    is_small = e.lt(g.abs(wide), 2.0 ** (1 - most // 2))  # its exponent is not in its bits
+    code = g.bitcast(e.where(is_small, e.mul(wide, 2.0 ** (low + 1)), wide), kind)
+    exponent = e.sub(e.bitwise_and(e.shift_right(code, low), most), bias)
+    exponent = e.where(is_small, e.sub(exponent, low + 1), exponent)
+    mantissa = e.bitwise_or(e.bitwise_and(code, ~(most << low)), bias << low)
+    is_whole = g.and_(e.ne(wide, 0.0), e.isfinite(wide))
+    fraction = e.where(is_whole, g.bitcast(mantissa, wide.dtype), wide)
+    return [g.cast(fraction, x.dtype), g.cast(e.where(is_whole, exponent, 0), DType.I32)]
 
 
 # Reductions

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch.rows import pulled, row
-from stack.framework.expr import movement, pool, resample
+from stack.framework.expr import contract, movement, pool, resample
+from stack.framework.expr import elementwise as e
+from stack.framework.expr import reduce as r
 
 
 def _each(size: Any) -> Any:
@@ -105,6 +108,42 @@ for _d, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
     _resampling(f"_upsample_nearest_exact{_d}d", "nearest-exact", cornered=False)
     _resampling(f"upsample_{_linear}{_d}d", _linear, cornered=True)
 _resampling("upsample_bicubic2d", "bicubic", cornered=True)
+
+
+def _triangles(given: int, wanted: int, corners: bool, scale: float | None) -> Node:
+    """f32[wanted, given]: how much of each element is in each new one, where each is a triangle
+    that is as wide as what it covers."""
+    if corners:
+        step = (given - 1) / (wanted - 1) if wanted > 1 else 0.0
+    else:
+        step = 1 / scale if scale else given / wanted
+    centre = e.mul(e.add(g.arange(wanted, DType.F32), 0.5), step)
+    at = e.add(g.arange(given, DType.F32), 0.5)
+    away = g.abs(e.sub(at, g.reshape(centre, (wanted, 1))))
+    weight = e.clamp(e.sub(1.0, e.div(away, max(step, 1.0))), min=0.0)
+    return e.div(weight, r.sum(weight, 1, keepdim=True))
+
+
+@row("_upsample_bilinear2d_aa")
+def _smoothed(
+    x: Node, size: Sequence[int], corners: bool, scale_h: float | None = None,
+    scale_w: float | None = None,
+) -> Node:  # fmt: skip
+    wide = g.cast(x, x.dtype.computed_in)
+    high, across = (
+        g.cast(_triangles(given, wanted, corners, scale), wide.dtype)
+        for given, wanted, scale in zip(x.shape[-2:], size, (scale_h, scale_w), strict=True)
+    )
+    made = contract.matmul(high, contract.matmul(wide, g.transpose(across)))
+    return g.cast(made, x.dtype)
+
+
+@row("_upsample_bilinear2d_aa_backward")
+def _smoothed_backward(
+    d: Node, size: Sequence[int], given: Sequence[int], *rest: Any
+) -> Node | None:
+    x = g.full(tuple(given), 0, d.dtype)  # the gradient does not depend on the image
+    return pulled(lambda v: _smoothed(v, size, *rest), [x], d)[0]
 
 
 def _padding(kind: str, d: int, mode: str) -> None:

@@ -333,7 +333,8 @@ def qr(A: Node, mode: str = "reduced") -> Any:
         pivot = _at(x, j, j)
         turned = e.where(e.lt(pivot, 0), g.neg(size), size)
         v = e.add(v, e.mul(_unit(rows, j, A.dtype), turned))
-        scale = e.div(2.0, r.sum(e.square(v), -2, keepdim=True))
+        total = r.sum(e.square(v), -2, keepdim=True)
+        scale = e.div(2.0, e.where(e.eq(total, 0), 1.0, total))  # of zeros it reflects nothing
         x = e.sub(x, e.mul(scale, matmul(v, matmul(g.transpose(v), x))))
         q = e.sub(q, e.mul(scale, matmul(matmul(q, v), g.transpose(v))))
     if mode != "complete":
