@@ -24,7 +24,7 @@ COMMANDS = {
         ("cluster", "submit", "jobs", "why", "logs", "cancel", "hold", "release", "resize"),
         "hal_tools.cli_cluster",
     ),
-    **dict.fromkeys(("hosts", "simulate"), "hal_tools.cli_cluster"),
+    **dict.fromkeys(("hosts", "simulate", "speed"), "hal_tools.cli_cluster"),
 }
 """Where each command is, as an object of its own name."""
 

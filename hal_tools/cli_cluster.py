@@ -183,6 +183,15 @@ def resize(folder: Path | None, job: int, ranks: int) -> None:
 
 @click.command()
 @_STATE
+@_JOB
+@click.argument("measured", type=click.FloatRange(0, min_open=True))
+def speed(folder: Path | None, job: int, measured: float) -> None:
+    """Say how fast JOB is by the option that it has now, as MEASURED, in the unit of its options."""
+    _do("speed", folder, job, measured)
+
+
+@click.command()
+@_STATE
 @_JSON
 @click.argument("verb", type=click.Choice(["drain", "join", "lose"]), required=False)
 @click.argument("name", default="")

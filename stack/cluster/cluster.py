@@ -9,7 +9,7 @@ import select
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from stack.scheduler.events import (
     HostDrained,
     HostJoined,
     HostLost,
+    Measured,
     Refuse,
     Released,
     Resize,
@@ -49,6 +50,8 @@ from stack.scheduler.spec import HostSpec, SpecError
 
 STOP_S = 2.0
 """How long a run that is told to stop may take before it is killed."""
+AGAIN = 3
+"""How often a job starts again whose hosts were lost to it, though they answer."""
 SNAPSHOT_EVENTS = 1000
 _SHOWN = 200
 _AGAIN_S = 1.0
@@ -57,7 +60,9 @@ _AGAIN_S = 1.0
 @dataclass(slots=True)
 class LiveJob:
     """How a job that has devices is carried out. `run` is its newest start, `alive` what runs, of
-    the start `runs`; `asked` tells that it was asked to end, and `kill_at` when it is killed."""
+    the start `runs`; `asked` tells that it was asked to end, and `kill_at` when it is killed.
+    `is_over` where it has ended by the loss of the hosts `lost`, of which nobody knows yet whether
+    they are well; `losses` counts how often that was."""
 
     file: JobFile
     user: str
@@ -66,6 +71,9 @@ class LiveJob:
     alive: Alive | None = None
     asked: bool = False
     kill_at: float = math.inf
+    is_over: bool = False
+    lost: set[str] = field(default_factory=set)
+    losses: int = 0
 
 
 class LiveCluster:
@@ -88,6 +96,7 @@ class LiveCluster:
         self._journal.set_fact("name", name)
         self._engine = engine(folder / "jobs", name, config)
         self._courses: dict[int, LiveJob] = {}
+        self._away: set[str] = set(self._journal.fact("away") or ())
         self._told: list[Event] = []
         self._todo: list[Decision] = []
         self._scheduler = self._replayed()
@@ -232,6 +241,51 @@ class LiveCluster:
         runs = self._journal.runs(job)
         return self._engine.log(runs[-1]) if runs else None
 
+    def measured(self, job: int, speed: float) -> None:
+        """Count how fast a job says that it is, by the option that it has. Raises InvalidCall for
+        one that is not here, SpecError for a speed that is none."""
+        self._gang(job)
+        self._tell(Measured(self._now(), job, speed))
+
+    def doubted(self) -> list[str]:
+        """The hosts of which nobody knows whether they are well: those that jobs have lost, and
+        those that were found to be out of reach before."""
+        lost = {host for course in self._courses.values() for host in course.lost}
+        return sorted(lost | self._away)
+
+    @property
+    def loses_hosts(self) -> bool:
+        """Whether a job waits to hear of a host that it has lost."""
+        return any(course.lost for course in self._courses.values())
+
+    def answers(self, host: str) -> bool:
+        """Whether a host can be reached. From any thread; it may take a while."""
+        return self._engine.answers(host)
+
+    def heard(self, host: str, answers: bool) -> None:
+        """A host that was doubted answers, or it does not: then it is lost until it does again.
+        Jobs whose run has ended by its loss go on."""
+        books = self._scheduler.books
+        here = host in books.hosts
+        struck = [c for c in self._courses.values() if host in c.lost]
+        for course in struck:
+            course.lost.discard(host)
+        usable = here and host in self.usable()
+        if not answers and (usable or struck):
+            if usable:
+                self._away.add(host)
+            self._tell(HostLost(self._now(), host))
+        elif answers and host in self._away:
+            self._away.discard(host)
+            self.join(host)
+        elif not here:
+            self._away.discard(host)
+        self._journal.set_fact("away", sorted(self._away))
+        decided = {decision.job for decision in self._todo}
+        for course in struck:
+            if not course.lost and course.run.job not in decided:
+                self._again(course)
+
     def jobs(self, user: str = "") -> list[dict[str, Any]]:
         """The jobs that are here and the last ones that ended, as plain data, by number: of a user
         his own, of who runs this all."""
@@ -366,7 +420,8 @@ class LiveCluster:
             if isinstance(decision, Admit | Resize):
                 number = len(self._journal.runs(decision.job)) + 1
                 resize = decision.number if isinstance(decision, Resize) else None
-                self._journal.add_run(Attempt(decision.job, number, decision.shares, resize))
+                run = Attempt(decision.job, number, decision.shares, resize, decision.strategy)
+                self._journal.add_run(run)
         self._todo += decisions
 
     def _replayed(self) -> Scheduler:
@@ -468,11 +523,12 @@ class LiveCluster:
             case Resize():
                 course = self._courses[job]
                 course.run = self._journal.runs(job)[-1]
-                self._ask(course, course.file.grace_s, wanted=False)
+                self._ask_or_end(job, course, course.file.grace_s, wanted=False)
             case AskToStop(_, by, _):
-                self._ask(self._courses[job], by - self._now() + STOP_S, wanted=True)
+                patience_s = by - self._now() + STOP_S
+                self._ask_or_end(job, self._courses[job], patience_s, wanted=True)
             case Stop():
-                self._ask(self._courses[job], STOP_S, wanted=True)
+                self._ask_or_end(job, self._courses[job], STOP_S, wanted=True)
             case Refuse(_, why):
                 self._journal.end_job(job, self._now(), f"refused: {why}")
 
@@ -483,8 +539,24 @@ class LiveCluster:
         if course.alive is not None:
             self._engine.ask(course.alive)
 
+    def _ask_or_end(self, job: int, course: LiveJob, patience_s: float, wanted: bool) -> None:
+        """Ask what runs to save and end; do at once what follows where it has ended before, by the
+        loss of a host."""
+        self._ask(course, patience_s, wanted)
+        if course.is_over:
+            self._over(job, course, Over(1))
+
+    def _again(self, course: LiveJob) -> None:
+        """Start a job again where it was."""
+        before = course.run
+        number = len(self._journal.runs(before.job)) + 1
+        course.run = Attempt(before.job, number, before.shares, None, before.strategy)
+        self._journal.add_run(course.run)
+        self._start(before.job, course)
+
     def _start(self, job: int, course: LiveJob) -> None:
         course.runs, course.kill_at = course.run, math.inf
+        course.is_over, course.lost = False, set()
         try:
             found = self._engine.start(course.run, course.file, named(course.user))
         except (OSError, InvalidCall) as error:
@@ -495,10 +567,17 @@ class LiveCluster:
     def _over(self, job: int, course: LiveJob, over: Over) -> None:
         course.alive = None
         well = over.status == 0
+        lost = set() if well or course.runs is None else self._engine.lost(course.runs)
         if course.runs is not course.run and not course.asked and not well:
             self._start(job, course)  # on the devices that it has now
             if course.run.resize is not None:
                 self._tell(Resized(self._now(), job, course.run.resize))
+        elif lost and not course.asked and course.losses < AGAIN:
+            course.losses += 1
+            if self._engine.is_here(course.run):  # this machine is well
+                self._again(course)
+            else:
+                course.is_over, course.lost = True, lost  # until `heard` tells
         else:
             how = "its keeper was killed" if over.status is None else f"exit status {over.status}"
             if over.status and course.runs is not None:
@@ -539,7 +618,7 @@ class LiveCluster:
             "ended": record.ended,
             "state": "ended" if gang is None else gang.state.value,
             "ranks": 0 if gang is None else gang.ranks,
-            "wanted": record.file.ranks,
+            "wanted": record.file.ranks if gang is None else gang.spec.ranks,
             "why": record.outcome or ("" if gang is None else self._scheduler.why(record.job)),
         }
 

@@ -108,6 +108,12 @@ def resize(folder: Path, job: int, ranks: int) -> int:
     return 0
 
 
+def speed(folder: Path, job: int, measured: float) -> int:
+    """Tell how fast a job is by the option that it has."""
+    ask(folder, "POST", f"/jobs/{job}/speed", {"speed": measured})
+    return 0
+
+
 def hosts(folder: Path, verb: str, name: str, as_json: bool) -> int:
     """List the hosts, or drain, join or lose one."""
     if verb:

@@ -9,7 +9,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from stack.launch.loop import signals_heard
 
 LONGEST_S = 60.0
 WATCH_S = 10.0
+_AT_ONCE = 16
+"""Hosts that are reached for at the same time."""
 Lost = Callable[[Sequence[str]], Sequence[str]]
 """Of hosts, by name, those that are gone. Raises PluginError where nobody can say."""
 
@@ -51,6 +53,7 @@ class Daemon:
         self._waker = os.eventfd(0)
         self._ended = threading.Event()
         self._lost = lost
+        self._doubts = threading.Event()
         try:
             door = Door(self.ask, self.end, self._cluster.users)
             self._server = Server(folder, door, port)
@@ -73,12 +76,12 @@ class Daemon:
     def end(self) -> None:
         """Let `run` return. Jobs go on, but in an allocation."""
         self._ended.set()
+        self._doubts.set()
         os.eventfd_write(self._waker, 1)
 
     def run(self) -> None:
         """Do what is asked for and what time and ending runs bring, until `end` or a signal."""
-        if self._lost is not None:
-            threading.Thread(target=self._watch, args=[self._lost], daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
         try:
             if threading.current_thread() is not threading.main_thread():
                 self._run(None)
@@ -95,12 +98,22 @@ class Daemon:
         while not self._ended.is_set():
             self._turn(heard)
 
-    def _watch(self, lost: Lost) -> None:
-        """Take hosts for gone that are, until the end; what does not answer is asked again."""
-        while not self._ended.wait(WATCH_S):
+    def _watch(self) -> None:
+        """Look after hosts until the end: those that are gone, as somebody knows, and those that
+        jobs say they have lost. What does not answer is asked again."""
+        while not self._ended.is_set():
+            self._doubts.wait(WATCH_S)
+            self._doubts.clear()
             with contextlib.suppress(PluginError, InvalidCall, TimeoutError):
-                for host in lost(self.ask(LiveCluster.usable)):
-                    self.ask(partial(LiveCluster.lose, host=host))
+                if self._lost is not None:
+                    for host in self._lost(self.ask(LiveCluster.usable)):
+                        self.ask(partial(LiveCluster.lose, host=host))
+                doubted = self.ask(LiveCluster.doubted)
+                with ThreadPoolExecutor(_AT_ONCE) as threads:
+                    for host, well in zip(
+                        doubted, threads.map(self._cluster.answers, doubted), strict=True
+                    ):
+                        self.ask(partial(LiveCluster.heard, host=host, answers=well))
 
     def _turn(self, heard: socket | None) -> None:
         due_s = min(self._cluster.look(), LONGEST_S)
@@ -117,6 +130,8 @@ class Daemon:
             os.eventfd_read(self._waker)
         for descriptor in readable & watched.keys():
             self._cluster.ended(watched[descriptor])
+        if self._cluster.loses_hosts:
+            self._doubts.set()
         requests: list[DaemonCall] = []
         while not self._requests.empty():
             requests.append(self._requests.get_nowait())

@@ -33,6 +33,8 @@ def submit(
     """Hand in the job of a TOML file, or a script with what is given by options; `to` "slurm",
     "k8s" or "ray". With `write` only show what the first two would be given."""
     file = told(wanted(target, arguments, given), JobFile, target)
+    if file.options:
+        raise InvalidCall("options are for the daemon; another queue takes ranks and kinds")
     if to == "k8s":
         return _to_kubernetes(file, write, as_json)
     if to == "ray":

@@ -2,7 +2,7 @@
 
 Every run of a job has a folder of files: `run-N` once its keeper has begun (with the keeper's
 process id), `log-N`, and `exit-N` with the status once it is over. The keeper is a line of shell
-that outlives the daemon. Whoever makes `run-N` first is the run; a second keeper ends at once. All
+that outlives the daemon; `lost-N` names the host whose loss ended the run. Whoever makes `run-N` first is the run; a second keeper ends at once. All
 of its processes carry the run's name in their environment.
 
 They are processes and files of the job's user. He may put there what he likes: what is read there
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,12 +23,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from stack.cluster.files import ClusterFile, JobFile
 from stack.cluster.journal import Attempt
 from stack.cluster.users import User, open_own
 from stack.scheduler.events import Share
 
 NAME = "HAL_CLUSTER_RUN"
+STRATEGY = "HAL_STRATEGY"
+"""What a job's ranks find that strategy under that was chosen for them."""
 _KEEPER = """
 trap : TERM INT HUP
 folder=$1 number=$2 where=$3
@@ -38,7 +43,10 @@ set -C
 echo $? > "$folder/exit-$number.part"
 mv "$folder/exit-$number.part" "$folder/exit-$number"
 """
+REACH_S = 15.0
+"""A host that does not answer for so long is out of reach."""
 _LINE = 400
+_NAMES = 1 << 16
 _WORD = 20
 _BEGIN_S = 0.2
 """How long a keeper may take between making its file and writing into it."""
@@ -85,6 +93,35 @@ class JobEngine:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f": {last}" if last else ""
 
+    def is_here(self, run: Attempt) -> bool:
+        """Whether a run is on this machine alone, which it reaches without the shell."""
+        return {share.host for share in run.shares} == {socket.gethostname()}
+
+    def lost(self, run: Attempt) -> set[str]:
+        """The hosts of a run whose loss has ended it, as it says itself."""
+        try:
+            with open_own(self.folder(run.job) / f"lost-{run.number}") as file:
+                said = msgspec.json.decode(file.read(_NAMES), type=list[str])
+        except (FileNotFoundError, msgspec.DecodeError):
+            return set()
+        return {share.host for share in run.shares} & set(said)
+
+    def answers(self, host: str) -> bool:
+        """Whether a host can be reached, as runs reach it. From any thread; it may take `REACH_S`."""
+        command = [word.replace("{host}", host) for word in shlex.split(self._config.shell)]
+        try:
+            done = subprocess.run(
+                [*command, "true"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=REACH_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
     def start(self, run: Attempt, job: JobFile, user: User) -> Alive | Over:
         """Start a run as a user, or find it where it was started before.
 
@@ -99,6 +136,7 @@ class JobEngine:
             os.fchown(out.fileno(), user.uid, user.gid)
             json.dump(_plan(run, job, folder, self._config), out)
         before = os.environ if user.is_own else user.environment()
+        chosen = {STRATEGY: run.strategy} if run.strategy else {}
         groups = None if user.is_own else os.getgrouplist(user.name, user.gid)
         keeper = subprocess.Popen(
             [
@@ -106,7 +144,7 @@ class JobEngine:
                 *(sys.executable, "-m", "stack.cluster.start", str(plan)),
             ],
             cwd="/",  # the keeper goes where its user may go
-            env={**before, **job.environment, NAME: self._named(run)},
+            env={**before, **job.environment, **chosen, NAME: self._named(run)},
             user=None if user.is_own else user.uid,
             group=None if user.is_own else user.gid,
             extra_groups=groups,
@@ -220,6 +258,9 @@ def _plan(run: Attempt, job: JobFile, folder: Path, config: ClusterFile) -> Mapp
         "size": sum(map(len, names.values())),
         "devices": "" if hosts else ",".join(name for found in names.values() for name in found),
         "hosts": hosts,
+        "names": list(names),
+        "events": str(folder / f"events-{run.number}"),
+        "lost": str(folder / f"lost-{run.number}"),
         "lines": lines,
         "shell": config.shell,
         "address": config.address,

@@ -22,12 +22,26 @@ from stack.scheduler.spec import (
     Discipline,
     HostSpec,
     JobSpec,
+    Option,
     QueueSpec,
     Rules,
     SpecError,
 )
 
 SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
+
+
+class OptionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way to run a job that leaves kind, ranks or strategy open."""
+
+    kind: Annotated[str, Meta(description="The kind of device.", min_length=1)]
+    ranks: Annotated[int, Meta(description="How many ranks it has then.", ge=1)]
+    speed: Annotated[
+        float, Meta(description="How fast it is then, in a unit of the job's own.", gt=0)
+    ]
+    strategy: Annotated[
+        str, Meta(description="What its ranks find in HAL_STRATEGY then.")
+    ] = ""
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,11 +79,30 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     within: Annotated[str, Meta(description="The level that is to hold all ranks.")] = ""
     required: Annotated[bool, Meta(description="It waits rather than leave that level.")] = False
     balanced: Annotated[bool, Meta(description="Spread evenly over the fewest domains.")] = False
+    options: Annotated[
+        tuple[OptionFile, ...],
+        Meta(description="Ways to run it, of which the cluster chooses one, and others later."),
+    ] = ()
+    weight: Annotated[
+        float, Meta(description="What its speed counts beside that of others with options.", gt=0)
+    ] = 1.0
+    move_s: Annotated[
+        float, Meta(description="Seconds that it loses by going over to another option.", ge=0)
+    ] = 60.0
 
     def spec(self, user: str) -> JobSpec:
         """What the scheduler knows of it, if `user` hands it in. Raises SpecError."""
+        ranks, kinds = self.ranks, self.kinds
+        options = tuple(Option(o.kind, o.ranks, o.strategy, o.speed) for o in self.options)
+        if options:
+            if (ranks, kinds, self.least, self.mixed) != (1, ("cpu",), 0, False):
+                raise SpecError(
+                    "a job with options has the ranks and the kind of one of them: leave out "
+                    "ranks, kinds, least and mixed"
+                )
+            ranks, kinds = options[0].ranks, (options[0].kind,)
         return JobSpec(
-            *(self.queue, self.ranks, self.kinds, self.least),
+            *(self.queue, ranks, kinds, self.least),
             priority=self.priority,
             limit_s=math.inf if self.limit_s is None else self.limit_s,
             grace_s=self.grace_s,
@@ -79,6 +112,9 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             mixed=self.mixed,
             user=user,
             name=self.name,
+            options=options,
+            weight=self.weight,
+            move_s=self.move_s,
         )
 
 
@@ -121,6 +157,7 @@ class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patience_s: float | None = None
     fair_start: float = 0.0
     head_start_s: float = 0.0
+    horizon_s: float = 3600.0
     depth: int = 100
 
 

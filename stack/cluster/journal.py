@@ -17,7 +17,7 @@ from hal.core.errors import InvalidCall
 from stack.cluster.files import ClusterFile, JobFile
 from stack.scheduler.events import Event, Share
 
-VERSION = 3
+VERSION = 4
 ENDED = 10_000
 """How many jobs that ended are remembered."""
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -30,19 +30,21 @@ create table if not exists jobs (
     ended real, outcome text);
 create table if not exists runs (
     job integer not null, number integer not null, shares text not null, resize integer,
+    strategy text not null,
     primary key (job, number));
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job, the `number`-th, on these devices; `resize` is the number of the decision
-    that it carries out, where it is one."""
+    """One start of a job, the `number`-th, on these devices by this strategy; `resize` is the number
+    of the decision that it carries out, where it is one."""
 
     job: int
     number: int
     shares: tuple[Share, ...]
     resize: int | None = None
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +186,17 @@ class Journal:
     def add_run(self, run: Attempt) -> None:
         """A start that was decided."""
         shares = json.dumps([asdict(share) for share in run.shares])
-        self._write("insert into runs values (?, ?, ?, ?)", run.job, run.number, shares, run.resize)
+        values = (run.job, run.number, shares, run.resize, run.strategy)
+        self._write("insert into runs values (?, ?, ?, ?, ?)", *values)
 
     def runs(self, job: int) -> list[Attempt]:
         """The starts of a job, in order."""
         rows = self._base.execute(
-            "select number, shares, resize from runs where job = ? order by number", (job,)
+            "select number, shares, resize, strategy from runs where job = ? order by number", (job,)
         )
         return [
-            Attempt(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), resize)
-            for number, shares, resize in rows
+            Attempt(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), *rest)
+            for number, shares, *rest in rows
         ]
 
     def _records(self, where: str, *values: object) -> Iterator[JobRecord]:

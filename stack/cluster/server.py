@@ -135,6 +135,12 @@ def _answer(door: Door, who: str, method: str, path: list[str], body: Any) -> An
                 raise ValueError("the body needs `ranks`, a number")
             door.ask(lambda cluster: cluster.resize(cluster.owned(_number(number), who), ranks))
             return {}
+        case "POST", ["jobs", number, "speed"]:
+            speed = body.get("speed")
+            if type(speed) not in (int, float):
+                raise ValueError("the body needs `speed`, a number")
+            door.ask(lambda cluster: cluster.measured(cluster.owned(_number(number), who), speed))
+            return {}
         case "GET", ["hosts"]:
             return door.ask(LiveCluster.hosts)
         case "POST", ["hosts", name, "drain" | "join" | "lose" as verb]:

@@ -1,4 +1,6 @@
-"""What a run's keeper starts: `hal run` with the plan of a file."""
+"""What a run's keeper starts: `hal run` with the plan of a file.
+
+Where a run ends because hosts are out of reach, their names are in the plan's file `lost` then."""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ def main() -> int:
     plan = json.loads(Path(sys.argv[1]).read_text())
     if plan["hosts"]:
         Path(plan["hosts"]).write_text(plan["lines"])
+    events = Path(plan["events"])
     try:
-        return run(
+        status = run(
             plan["target"],
             plan["arguments"],
             plan["size"],
@@ -28,11 +31,33 @@ def main() -> int:
             plan["address"],
             300.0,
             plan["restarts"],
+            events=events,
             grace_s=plan["grace_s"],
         )
     except HalError as error:
         sys.stderr.write(f"hal run: {error}\n")
         return 1
+    if status and (place := _lost(events)) is not None:
+        Path(plan["lost"]).write_text(json.dumps([plan["names"][place]]))
+    return status
+
+
+def _lost(events: Path) -> int | None:
+    """The place among the job's hosts of the one whose loss has ended a run; None where its ranks
+    had not begun, or something else was first."""
+    began = False
+    for line in events.read_text().splitlines():
+        event = json.loads(line)
+        match event["event"]:
+            case "start":
+                began = True
+            case "exited" if event["status"]:
+                return None
+            case "asked":
+                return None
+            case "lost":
+                return int(event["host"]) if began else None
+    return None
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
 
 
 class Books:
-    """One cluster's state. `woken` are buckets whose first is another, or whose time has come,
+    """One cluster's state. `open` are the jobs with options, and `choice` is what those wait for
+    that could start where others make more of the devices. `woken` are buckets whose first is another, or whose time has come,
     `stirred` what has changed that others wait for, `out` the decisions of the event that is
     handled."""
 
@@ -42,6 +43,8 @@ class Books:
         self.pools: dict[str, Blocker] = {}
         self.hosts: dict[str, tuple[HostSpec, list[Domain]]] = {}
         self.gangs: dict[int, Gang] = {}
+        self.open: dict[Gang, None] = {}
+        self.choice = Blocker("the choice of options")
         self.buckets: dict[tuple[object, ...], Bucket] = {}
         self.occupants: dict[Domain, dict[Gang, None]] = {}
         self.promised: dict[Gang, None] = {}
@@ -156,6 +159,8 @@ class Books:
     def enter(self, gang: Gang) -> None:
         """A job is here."""
         self.gangs[gang.job] = gang
+        if gang.spec.options:
+            self.open[gang] = None
         if self.fifo is not None:
             spec = gang.spec
             kind = next(kind for kind in spec.kinds if kind in self.trees)
@@ -164,6 +169,7 @@ class Books:
     def over(self, gang: Gang) -> None:
         """A job is here no more."""
         del self.gangs[gang.job]
+        self.open.pop(gang, None)
         if self.fifo is not None:
             self.fifo.over(gang.job, gang.ran_s, self.now)
 

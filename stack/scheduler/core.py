@@ -10,6 +10,7 @@ What it promises, whatever the rules:
   the limits of those that run let it;
 * with `Rules.fair_start`, none starts later than plain FIFO would start it, but for saving, quotas
   and domains;
+* a job with options goes over to another one only where that is worth what it loses by it;
 * a job that is stopped for another has saved, or its grace is over.
 """
 
@@ -31,6 +32,7 @@ from stack.scheduler.events import (
     HostDrained,
     HostJoined,
     HostLost,
+    Measured,
     Refuse,
     Released,
     Resized,
@@ -41,6 +43,7 @@ from stack.scheduler.events import (
 from stack.scheduler.fifo import PlainFifo
 from stack.scheduler.gang import Gang, State
 from stack.scheduler.hosts import host_drained, host_joined, host_lost
+from stack.scheduler.joint import fewest, start_and_choose
 from stack.scheduler.moves import ask, break_promise, left, release, resize, shrink, tell
 from stack.scheduler.room import grow
 from stack.scheduler.spec import JobSpec, QueueSpec, Rules, SpecError
@@ -89,6 +92,8 @@ class Scheduler:
                     books.wait(books.gang(job))
             case Wanted(_, job, ranks):
                 _wanted(books, books.gang(job), self.with_ranks(job, ranks))
+            case Measured(_, job, speed):
+                _measured(books.gang(job), speed)
             case Saved(_, job):
                 tell(books, books.gang(job))
             case Ended(_, job, done):
@@ -107,7 +112,10 @@ class Scheduler:
         if books.fifo is not None:
             _fair_starts(books, books.fifo)
         _overdue(books)
-        start_waiting(books)
+        if books.open:
+            start_and_choose(books)
+        else:
+            start_waiting(books)
         if books.rules.elastic:
             grow(books)
         return books.out
@@ -116,6 +124,8 @@ class Scheduler:
         """What a job would be with another number of ranks. Raises SpecError for one that is not
         here, or that could not be here so."""
         old = self.books.gang(job).spec
+        if old.options:
+            raise SpecError(f"job {job} lists options, which say how many ranks it may have")
         spec = replace(old, ranks=ranks, least=min(old.fewest, ranks) if ranks > 0 else 0)
         never = _never(self.books, spec)
         if never:
@@ -131,12 +141,15 @@ class Scheduler:
 def _submitted(books: Books, job: int, spec: JobSpec) -> None:
     if job in books.gangs:
         raise SpecError(f"job {job} was submitted before")
-    never = _never(books, spec)
-    if never:
-        books.out.append(Refuse(job, never))
+    ways = [spec.placed(option) for option in spec.options] or [spec]
+    nevers = dict.fromkeys(_never(books, way) for way in ways)
+    if "" not in nevers:
+        books.out.append(Refuse(job, "; ".join(nevers)))
         return
     queue = books.queues[spec.queue]
     gang = Gang(job, spec, job, books.now, queue, spec.limit_s)
+    if gang.option is not None:
+        gang.becomes(fewest(books, gang), books.now)
     books.enter(gang)
     _queued(books, gang)
     for wait_s in (books.rules.patience_s, queue.spec.rung_s):
@@ -174,6 +187,15 @@ def _never(books: Books, spec: JobSpec) -> str:
                 f"{where} kind {kind!r} has room for {fits} ranks of {spec.devices} devices"
             )
     return f"it needs {spec.fewest} ranks of {spec.devices} devices, but " + "; ".join(texts)
+
+
+def _measured(gang: Gang, speed: float) -> None:
+    """Count a measured speed for the option that a job has; while it goes over to another one,
+    nobody knows of which it is."""
+    if not 0 < speed < math.inf:
+        raise SpecError(f"job {gang.job}: its speed is {speed}; above 0, and finite")
+    if gang.option is not None and gang.state is State.RUNNING and not gang.leaving:
+        gang.speeds[gang.spec.options.index(gang.option)] = speed
 
 
 def _wanted(books: Books, gang: Gang, spec: JobSpec) -> None:

@@ -62,6 +62,16 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """A job has found out how fast it is by the option that it has now. Of a job that goes over to
+    another one, or has none, nothing is learnt."""
+
+    at: float
+    job: int
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A job that was asked to stop has saved its state: it may be stopped."""
 
@@ -124,6 +134,7 @@ Event = (
     | Held
     | Released
     | Wanted
+    | Measured
     | Saved
     | Ended
     | Resized
@@ -144,21 +155,24 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Start the whole gang on these devices."""
+    """Start the whole gang on these devices, by the strategy that was chosen with them ("" for a
+    job without options)."""
 
     job: int
     shares: tuple[Share, ...]
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """The job goes on on exactly these devices. Those that it does not keep are free once it says
-    `Resized` with this number; the others it has from now on."""
+    """The job goes on on exactly these devices, by this strategy. Those that it does not keep are
+    free once it says `Resized` with this number; the others it has from now on."""
 
     job: int
     shares: tuple[Share, ...]
     why: str
     number: int
+    strategy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from stack.scheduler.events import Share
 from stack.scheduler.tally import Tally
 
 if TYPE_CHECKING:
-    from stack.scheduler.spec import JobSpec, QueueSpec
+    from stack.scheduler.spec import JobSpec, Option, QueueSpec
     from stack.scheduler.topology import Domain, Fit
 
 ENDLESS = sys.maxsize
@@ -53,7 +53,11 @@ class Gang:
     is stopped for no other; one that is `overdue` would have started under plain FIFO. `ran_s` is
     how long it has run, as with all its ranks, up to `since`. `key` is its place among those that
     wait while its patience lasts, and `bucket` where it waits, or has waited last. `need` are the
-    devices without which it does not start."""
+    devices without which it does not start.
+
+    A job with options is placed by `option`; while it waits, that is `chosen`, or else the one that
+    needs the fewest devices. `speeds` are what was measured, by the place of an option. One that is
+    `swapped` was stopped to go over to another one, and is not left without any."""
 
     job: int
     spec: JobSpec
@@ -79,6 +83,10 @@ class Gang:
     resizes: int = 0
     key: tuple[float, ...] = ()
     bucket: Bucket | None = None
+    option: Option | None = field(init=False)
+    chosen: bool = False
+    swapped: bool = False
+    speeds: dict[int, float] = field(default_factory=dict)
     told: bool = False
     requeue: bool = False
     why: str = ""
@@ -86,6 +94,9 @@ class Gang:
 
     def __post_init__(self) -> None:
         self.need = self.spec.fewest * self.spec.devices
+        (kind, ranks) = self.spec.kinds[0], self.spec.ranks
+        mine = (o for o in self.spec.options if (o.kind, o.ranks) == (kind, ranks))
+        self.option = next(mine, None)
 
     @property
     def shortest_s(self) -> float:
@@ -97,7 +108,23 @@ class Gang:
         """When its limit ends, if it goes on with the ranks that it has."""
         if math.isinf(self.left_s):
             return math.inf
-        return self.since + self.left_s * self.spec.ranks / self.ranks
+        return self.since + self.lasts_s(self.ranks)
+
+    def lasts_s(self, ranks: int) -> float:
+        """How long it may run on with so many ranks, by its limit."""
+        seconds = self.left_s * self.spec.ranks / ranks
+        return seconds if self.option is None else seconds * self.spec.fastest / self.option.speed
+
+    @property
+    def strategy(self) -> str:
+        """That of its option."""
+        return "" if self.option is None else self.option.strategy
+
+    def becomes(self, option: Option, now: float) -> None:
+        """Be placed by another option from now on."""
+        self.now_has(self.ranks, now)
+        self.option, self.spec = option, self.spec.placed(option)
+        self.need = self.spec.fewest * self.spec.devices
 
     def wants(self, spec: JobSpec, now: float) -> None:
         """Take another number of ranks for its own; the work that its limit allows stays."""
@@ -110,6 +137,8 @@ class Gang:
         """Account for the time that has passed and go on with so many ranks."""
         if self.ranks:
             passed_s = (now - self.since) * self.ranks / self.spec.ranks
+            if self.option is not None:
+                passed_s *= self.option.speed / self.spec.fastest
             self.left_s = max(self.left_s - passed_s, 0.0)
             self.ran_s += passed_s
         self.ranks, self.since = ranks, now
@@ -241,8 +270,12 @@ class Reservation:
         return self.changes * 64 > self.looked
 
     def bars(self, gang: Gang, key: tuple[float, ...]) -> bool:
-        """Whether another job with this key may start only if it delays this one in nothing."""
-        return self.gang is not gang and self.key < key
+        """Whether another job with this key may start only if it delays this one in nothing. One
+        that waits because others with options were chosen holds up none of these."""
+        mine = self.gang
+        if mine is gang or not self.key < key:
+            return False
+        return mine.option is None or mine.chosen or not gang.chosen
 
     def outlasts(self, end: float) -> bool:
         """Whether a job that ends by then is gone before this one is due."""
@@ -394,7 +427,7 @@ def queues_of(specs: tuple[QueueSpec, ...]) -> dict[str, Queue]:
 def likeness(gang: Gang) -> tuple[object, ...]:
     """What two jobs of a queue share when one bucket holds both. What is left of their limits
     counts by powers of two: whether a job ends before a reservation is asked of the first of its
-    bucket."""
+    bucket. What a job with options asks for is its own."""
     spec = gang.spec
     return (
         *(
@@ -407,4 +440,5 @@ def likeness(gang: Gang) -> tuple[object, ...]:
             spec.within,
         ),
         *(spec.required, spec.balanced, spec.mixed, spec.user, gang.shortest_s),
+        gang.job if spec.options else None,
     )

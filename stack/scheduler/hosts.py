@@ -101,7 +101,8 @@ def _mend(books: Books, gang: Gang, lost: int, host: str) -> None:
     room."""
     spec = gang.spec
     replaced = 0
-    anchor = next(iter(gang.holding), None)
+    # one that goes over to another kind leaves the rest
+    anchor = next((leaf for leaf in gang.holding if leaf.kind in spec.kinds), None)
     if anchor is not None:
         tree = books.trees[anchor.kind]
         index = tree.size(spec.devices)

@@ -52,7 +52,7 @@ def release(books: Books, leaf: Domain, mask: int) -> None:
 
 def resize(books: Books, gang: Gang, why: str) -> None:
     gang.resizes += 1
-    books.out.append(Resize(gang.job, gang.shares(), why, gang.resizes))
+    books.out.append(Resize(gang.job, gang.shares(), why, gang.resizes, gang.strategy))
 
 
 def shrink(gang: Gang, fewer: int) -> None:
@@ -71,8 +71,9 @@ def start(books: Books, gang: Gang) -> None:
     """All devices are there: the whole gang starts."""
     gang.state = State.RUNNING
     gang.since = gang.started = books.now
+    gang.swapped = False
     books.book(gang)
-    books.out.append(Admit(gang.job, gang.shares()))
+    books.out.append(Admit(gang.job, gang.shares(), gang.strategy))
 
 
 def _keep_promise(books: Books, gang: Gang) -> None:

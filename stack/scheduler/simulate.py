@@ -19,6 +19,7 @@ from stack.scheduler.events import (
     Event,
     Held,
     HostJoined,
+    Measured,
     Refuse,
     Released,
     Resize,
@@ -35,7 +36,7 @@ from stack.scheduler.spec import HostSpec, JobSpec, QueueSpec, Rules
 @dataclass(frozen=True, slots=True)
 class Task:
     """A job of a trace: submitted at `at`, it needs `work_s` seconds with all its ranks (with
-    fewer, in proportion longer)."""
+    fewer, in proportion longer); one with options needs them by the fastest one."""
 
     at: float
     job: int
@@ -57,7 +58,8 @@ class Costs:
 @dataclass(slots=True)
 class Course:
     """What became of a job. `waited_s` is the time from submission to its first start, `lost_s` the
-    device seconds of work done twice, because it ended unsaved."""
+    device seconds of work done twice, because it ended unsaved. `gain` is how much faster its
+    option makes it than its number of ranks alone would (1 for a job without options)."""
 
     task: Task
     started: float = math.inf
@@ -70,6 +72,7 @@ class Course:
     saved_s: float = 0.0
     since: float = 0.0
     ranks: int = 0
+    gain: float = 1.0
     version: int = 0
     cancelled: bool = False
     over: bool = False
@@ -166,7 +169,13 @@ class Simulation:
                 return True
             case Alarm(at):
                 return self.scheduler.alarm_at <= at
-            case Cancelled(_, job) | Held(_, job) | Released(_, job) | Wanted(_, job, _):
+            case (
+                Cancelled(_, job)
+                | Held(_, job)
+                | Released(_, job)
+                | Wanted(_, job, _)
+                | Measured(_, job, _)
+            ):
                 course = courses[job]
                 if course.refused or math.isfinite(course.ended):
                     return False
@@ -200,7 +209,8 @@ class Simulation:
         spec = course.task.spec
         seconds = now - course.since
         self.outcome.used_s += seconds * course.ranks * spec.devices
-        course.left_s = max(course.left_s - seconds * course.ranks / spec.ranks, 0.0)
+        done_s = seconds * course.ranks / spec.ranks * course.gain
+        course.left_s = max(course.left_s - done_s, 0.0)
         course.since = now
 
     def _carry_out(self, decision: Decision, now: float) -> None:
@@ -209,16 +219,17 @@ class Simulation:
         match decision:
             case Refuse(_, why):
                 course.refused = why
-            case Admit(_, shares):
+            case Admit(_, shares, strategy):
                 course.started = min(course.started, now)
                 course.starts += 1
                 course.since, course.ranks = now, _ranks(shares, spec)
+                course.gain = _gain(shares, strategy, spec)
                 self._goes_on(course, now)
-            case Resize(job, shares, _, number):
+            case Resize(job, shares, _, number, strategy):
                 self._advance(course, now)
                 course.resizes += 1
-                course.ranks = _ranks(shares, spec)
-                course.left_s += self._costs.resize_s * course.ranks / spec.ranks
+                course.ranks, course.gain = _ranks(shares, spec), _gain(shares, strategy, spec)
+                course.left_s += self._costs.resize_s * course.ranks / spec.ranks * course.gain
                 self._goes_on(course, now)
                 self._later(Resized(now + self._costs.resize_s, job, number), course.version)
             case AskToStop(job, by, _):
@@ -232,9 +243,19 @@ class Simulation:
     def _goes_on(self, course: Course, now: float) -> None:
         """Foresee the end of a job's work, if nothing changes."""
         course.version += 1
-        rest_s = course.left_s * course.task.spec.ranks / course.ranks
+        rest_s = course.left_s * course.task.spec.ranks / course.ranks / course.gain
         self._later(Ended(now + rest_s, course.task.job), course.version)
 
 
 def _ranks(shares: tuple[Share, ...], spec: JobSpec) -> int:
     return sum(len(share.devices) for share in shares) // spec.devices
+
+
+def _gain(shares: tuple[Share, ...], strategy: str, spec: JobSpec) -> float:
+    """How much faster a job is on these devices than its number of ranks alone would make it."""
+    if not spec.options:
+        return 1.0
+    ranks = _ranks(shares, spec)
+    way = (shares[0].kind, ranks, strategy)
+    speed = next(o.speed for o in spec.options if (o.kind, o.ranks, o.strategy) == way)
+    return speed / spec.fastest * spec.ranks / ranks

@@ -13,14 +13,14 @@ from stack.scheduler.books import Books
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import HostDrained, HostJoined
 from stack.scheduler.gang import Blocker, Gang, Reservation, State
-from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
+from stack.scheduler.spec import Chip, HostSpec, JobSpec, Option, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
-VERSION = 3
+VERSION = 4
 
 PLAIN = (
     *("seq", "submitted", "left_s", "ranks", "since", "started", "stop_by", "yields", "due"),
-    *("resizes", "told", "requeue", "why", "overdue", "ran_s"),
+    *("resizes", "told", "requeue", "why", "overdue", "ran_s", "chosen", "swapped"),
 )
 """Fields of a Gang that are numbers, truths or text."""
 
@@ -32,7 +32,8 @@ def job_data(spec: JobSpec) -> dict[str, Any]:
 
 def job_spec(data: Mapping[str, Any]) -> JobSpec:
     """The specification of `job_data`."""
-    return JobSpec(**{**data, "kinds": tuple(data["kinds"])})
+    options = tuple(Option(**option) for option in data["options"])
+    return JobSpec(**{**data, "kinds": tuple(data["kinds"]), "options": options})
 
 
 def host_data(host: HostSpec) -> dict[str, Any]:
@@ -136,6 +137,8 @@ def _gang_data(gang: Gang) -> dict[str, Any]:
         "state": gang.state.value,
         **{name: getattr(gang, name) for name in PLAIN},
         "keys": list(gang.key[1:-1]),
+        "option": None if gang.option is None else gang.spec.options.index(gang.option),
+        "speeds": [[place, speed] for place, speed in gang.speeds.items()],
         "holding": [[*_leaf(leaf), mask] for leaf, mask in gang.holding.items()],
         "leaving": [[*_leaf(leaf), mask] for leaf, mask in gang.leaving.items()],
         "owed": [[*_leaf(leaf), count] for leaf, count in gang.owed.items()],
@@ -152,9 +155,13 @@ def _add_gang(books: Books, data: Mapping[str, Any]) -> None:
     for name in PLAIN:
         setattr(gang, name, data[name])
     gang.state = State(data["state"])
+    gang.option = None if data["option"] is None else spec.options[data["option"]]
+    gang.speeds = dict(data["speeds"])
     gang.key = (1.0, *data["keys"], gang.seq)
     gang.awaits = dict.fromkeys(data["awaits"])
     books.gangs[gang.job] = gang
+    if spec.options:
+        books.open[gang] = None
     for kind, host, chip, mask in data["holding"]:
         leaf = books.trees[kind].leaves[host, chip]
         books.trees[kind].take(leaf, mask)
@@ -175,6 +182,7 @@ def _leaf(leaf: Domain) -> tuple[str, str, str]:
 def _blockers(books: Books) -> dict[str, Blocker]:
     """All that jobs may wait for, by a name."""
     blockers = {f"devices {kind}": pool for kind, pool in books.pools.items()}
+    blockers["choice"] = books.choice
     for queue in books.queues.values():
         blockers[f"turn {queue.spec.name}"] = queue.turn
         for kind in books.trees:

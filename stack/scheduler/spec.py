@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 HOST = "host"
@@ -85,13 +85,39 @@ class QueueSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run a job: so many ranks on devices of a kind, by a strategy (a name that means
+    something to the job), at the `speed` that somebody planned or measured (of a job's own unit of
+    work a second)."""
+
+    kind: str
+    ranks: int
+    strategy: str
+    speed: float
+
+    def __post_init__(self) -> None:
+        label = f"the option of {self.ranks} ranks of kind {self.kind!r}"
+        if self.ranks < 1:
+            raise SpecError(f"{label}: a gang has at least 1 rank")
+        if not 0 < self.speed < math.inf:
+            raise SpecError(f"{label}: its speed is {self.speed}; above 0, and finite")
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A gang: between `least` and `ranks` ranks of `devices` devices each; a rank's devices lie on
     one chip. `kinds` are the kinds of device it runs on, the best first; with `mixed` its ranks may
     be spread over several of them. `within` names a level of the topology that holds all ranks:
     `required` or else preferred; `balanced` spreads them evenly over the fewest domains. `limit_s`
     is how long it may run with all its ranks (with fewer, in proportion longer); a job without one
-    ends the promises about those behind it. `grace_s` is what it needs to save."""
+    ends the promises about those behind it. `grace_s` is what it needs to save.
+
+    A job that leaves kind, ranks or strategy open lists its `options`; which one it has is chosen,
+    and chosen anew while it runs, so that the speeds of all such jobs, each as a part of its
+    fastest option's, times their `weight`, come to the most. It is placed by one of them, as `placed`
+    says. `move_s` are the seconds that it loses by going over to another one (a save and a
+    restore), and `limit_s` is how long it may run by its fastest one (with others, in proportion
+    longer)."""
 
     queue: str
     ranks: int
@@ -107,6 +133,9 @@ class JobSpec:
     mixed: bool = False
     user: str = ""
     name: str = ""
+    options: tuple[Option, ...] = ()
+    weight: float = 1.0
+    move_s: float = 60.0
 
     def __post_init__(self) -> None:
         label = f"job {self.name!r}" if self.name else "the job"
@@ -132,6 +161,30 @@ class JobSpec:
             raise SpecError(
                 f"{label}: mixed kinds lie in trees of their own; within cannot hold them"
             )
+        if not 0 < self.weight < math.inf:
+            raise SpecError(f"{label}: weight is {self.weight}; above 0, and finite")
+        if not 0 <= self.move_s < math.inf:
+            raise SpecError(f"{label}: move_s is {self.move_s}; 0 or more, and finite")
+        if self.options:
+            ways = [(option.kind, option.ranks, option.strategy) for option in self.options]
+            if len(set(ways)) != len(ways):
+                raise SpecError(f"{label} has two options of one kind, ranks and strategy")
+            if self.elastic or self.mixed or (self.kinds, self.ranks) not in {
+                ((option.kind,), option.ranks) for option in self.options
+            }:
+                raise SpecError(
+                    f"{label}: its options say what kind and how many ranks it has; it begins with "
+                    "one of them, and least and mixed are not for it"
+                )
+
+    def placed(self, option: Option) -> JobSpec:
+        """The job as it is placed by one of its options."""
+        return replace(self, kinds=(option.kind,), ranks=option.ranks, least=0)
+
+    @property
+    def fastest(self) -> float:
+        """The speed of its fastest option."""
+        return max(option.speed for option in self.options)
 
     @property
     def fewest(self) -> int:
@@ -167,7 +220,9 @@ class Rules:
     plain FIFO on devices so many times as fast would have started it (0: nobody asks), and it takes
     devices back from those that came later. `head_start_s` is for the key `wide`. `preempt`: a
     job may stop those of lower priority; `reclaim`: a queue takes back what it lent; `elastic`:
-    running jobs shrink for waiting ones, and grow when nobody waits."""
+    running jobs shrink for waiting ones, and grow when nobody waits. What jobs with options have is
+    thought to last `horizon_s` (or as long as their limits let it): one goes over to another option
+    where it, and those to whom it leaves devices, gain more in that time than it loses."""
 
     order: tuple[str, ...] = ("priority", "submitted")
     backfill: Backfill = Backfill.EASY
@@ -177,8 +232,11 @@ class Rules:
     patience_s: float = math.inf
     fair_start: float = 0.0
     head_start_s: float = 0.0
+    horizon_s: float = 3600.0
     depth: int = 100
 
     def __post_init__(self) -> None:
         if not 0 <= self.fair_start < math.inf:
             raise SpecError(f"rules: fair_start is {self.fair_start}; 0, or how many times as fast")
+        if not self.horizon_s > 0:
+            raise SpecError(f"rules: horizon_s is {self.horizon_s}; it must be above 0")

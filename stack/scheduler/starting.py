@@ -145,7 +145,7 @@ def _reserved_before(books: Books, bucket: Bucket, key: tuple[float, ...]) -> tu
 def _ends(books: Books, gang: Gang, room: int) -> float:
     """When a job ends by its limit, if it starts now with as many ranks as these devices allow."""
     ranks = min(gang.spec.ranks, room // gang.spec.devices)
-    return books.now + gang.left_s * gang.spec.ranks / ranks
+    return books.now + gang.lasts_s(ranks)
 
 
 def _overtaken(books: Books) -> bool:
@@ -163,10 +163,13 @@ def _overtaken(books: Books) -> bool:
 
 def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
     """Start a waiting job, or promise it devices; else what it waits for."""
-    turn = _turn(books, gang, key)
+    turn = turn_of(books, gang, key)
     if turn:
         books.unreserve(gang)  # who comes before it by now must not wait for it
         return turn
+    if gang.option is not None and not gang.chosen and key[0] and _fits_now(books, gang):
+        books.unreserve(gang)  # it could start, but others make more of these devices
+        return (books.choice,)
     place = _place(books, gang, key)
     if isinstance(place, Fitting):
         books.unwait(gang)
@@ -182,7 +185,16 @@ def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker,
     return place.blockers
 
 
-def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
+def _fits_now(books: Books, gang: Gang) -> bool:
+    """Whether there are devices and quota for a job of one kind, whoever has reserved them."""
+    (kind,) = gang.spec.kinds
+    tree = books.trees.get(kind)
+    if tree is None or gang.queue.room(kind) < gang.need:
+        return False
+    return tree.most(gang.spec, tree.size(gang.spec.devices)) >= gang.spec.fewest
+
+
+def turn_of(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
     """Its queue, if somebody before it may not be passed."""
     queue = gang.queue
     if queue.spec.discipline is Discipline.FILL or not key[0]:
@@ -309,7 +321,7 @@ def _one_pass_with_profile(books: Books) -> None:
     for gang in waiting[: books.rules.depth]:
         bucket = books.bucket(gang)
         need = gang.need
-        long_s = gang.left_s * gang.spec.ranks / gang.spec.fewest
+        long_s = gang.lasts_s(gang.spec.fewest)
         times = {k: profiles[k].first(need, long_s) for k in gang.spec.kinds if k in profiles}
         kind = min(times, key=lambda k: (times[k], gang.spec.kinds.index(k)))
         lacks: tuple[Blocker, ...] = tuple(books.pools[k] for k in times)
@@ -321,8 +333,7 @@ def _one_pass_with_profile(books: Books) -> None:
                 profiles[kind].take(need, times[kind], long_s)
         else:
             for leaf_kind, used in books.has(gang).items():
-                lasts_s = gang.left_s * gang.spec.ranks / gang.ranks
-                profiles[leaf_kind].take(used, books.now, lasts_s)
+                profiles[leaf_kind].take(used, books.now, gang.lasts_s(gang.ranks))
         books.woken.pop(bucket, None)
     for bucket, lacks in blocked.items():
         bucket.unblock()

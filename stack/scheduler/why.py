@@ -13,7 +13,9 @@ def why(books: Books, gang: Gang) -> str:
     match gang.state:
         case State.RUNNING:
             more = f" of {gang.spec.ranks}" if gang.ranks < gang.spec.ranks else ""
-            return f"it runs with {gang.ranks}{more} ranks{_until(books, gang.ends_at)}"
+            by = "" if gang.option is None else f" of kind {gang.option.kind!r}"
+            by += f" by {gang.strategy}" if gang.strategy else ""
+            return f"it runs with {gang.ranks}{more} ranks{by}{_until(books, gang.ends_at)}"
         case State.HELD:
             return "it is held until somebody releases it"
         case State.STOPPING:
@@ -28,6 +30,11 @@ def why(books: Books, gang: Gang) -> str:
             f"job {first.job} in queue {gang.spec.queue!r}, which asks for the same, is before it"
         )
     blocked = books.bucket(gang).blocked
+    if books.choice in blocked:
+        return (
+            f"there is room for {gang.spec.ranks} ranks of kind {gang.spec.kinds[0]!r}, but other "
+            "jobs with options make more of it"
+        )
     if gang.queue.turn in blocked:
         first = min((b.first for b in gang.queue.buckets.values()), key=books.key)
         return f"job {first.job} is before it in queue {gang.spec.queue!r}, which lets none pass"

@@ -2,10 +2,12 @@
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,7 +15,8 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from stack.cluster.client import ask
-from stack.cluster.cluster import LiveCluster
+from stack.cluster.cluster import AGAIN, LiveCluster
+from stack.cluster.engine import NAME
 from stack.cluster.files import ClusterFile, JobFile, read, told
 from stack.cluster.journal import Journal
 
@@ -175,6 +178,107 @@ def test_a_job_that_is_resized_goes_on_with_its_new_ranks(cluster, tmp_path):
     assert cluster.why(number) == "done"
     with pytest.raises(InvalidCall, match=f"there is no job {number} here; it ended: done"):
         cluster.resize(number, 2)
+
+
+@pytest.mark.slow
+def test_a_job_with_options_has_the_strategy_that_was_chosen_and_goes_over_to_another(tmp_path):
+    hosts = [{"name": HOST, "chips": [{"kind": "cpu", "devices": 2}]}]
+    cluster = LiveCluster(tmp_path / "state", config(hosts=hosts))
+    ways = [
+        {"kind": "cpu", "ranks": 2, "strategy": "wide", "speed": 10.0},
+        {"kind": "cpu", "ranks": 1, "strategy": "narrow", "speed": 6.0},
+    ]
+    out = tmp_path / "a"
+    out.mkdir()
+    (out / "which.py").write_text(WHICH)
+    given = {"script": "which.py", "folder": str(out), "options": ways, "move_s": 0}
+    number = cluster.submit(told(given, JobFile, "the test"))
+    go_on(cluster, lambda: said(out) == ["wide"] * 2)
+    cluster.measured(number, 8.0)
+    other = cluster.submit(job(tmp_path / "b", steps=1000, ranks=1))
+    go_on(cluster, lambda: len(said(out)) == 3 and starts(tmp_path / "b") == 1)
+    cluster.cancel(other)
+    go_on(cluster, lambda: len(said(out)) == 5)
+    assert said(out) == ["wide", "wide", "narrow", "wide", "wide"]
+    assert cluster.why(number) == "it runs with 2 ranks of kind 'cpu' by wide"
+    cluster.cancel(number)
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    cluster.close()
+
+
+WHICH = """
+import os, time
+with open("steps", "a") as out:
+    out.write(os.environ["HAL_STRATEGY"] + "\\n")
+time.sleep(100)
+"""
+
+
+def agents(cluster, number):
+    """The processes of the agents of a job's newest run, by the host that they were started for."""
+    name = cluster._engine._named(cluster._courses[number].runs).encode()
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+            given = (place / "environ").read_bytes().split(b"\0")
+            variables = dict(v.split(b"=", 1) for v in given if b"=" in v)
+        except OSError:
+            continue
+        if variables.get(NAME.encode()) == name and b"stack.launch.agent" in words:
+            found[variables.get(b"ON", b"").decode()] = int(place.name)
+    return found
+
+
+@pytest.mark.slow
+def test_a_job_whose_agent_is_killed_goes_on_where_it_was(cluster, tmp_path):
+    out = tmp_path / "a"
+    number = cluster.submit(job(out, steps=12))
+    for before in range(1, AGAIN + 1):
+        go_on(cluster, lambda before=before: said(out)[-1:] == ["step"] and starts(out) == before)
+        os.kill(agents(cluster, number)[""], signal.SIGKILL)
+        go_on(cluster, lambda before=before: starts(out) > before)
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    assert cluster.why(number) == "done"
+    assert said(out).count("step") == 12
+
+
+def starts(out):
+    return said(out).count("start")
+
+
+@pytest.mark.slow
+def test_a_job_whose_host_is_lost_goes_on_elsewhere_and_the_host_is_used_when_it_is_back(tmp_path):
+    """Hosts that a shell reaches, unless a file says that it cannot."""
+    reach = tmp_path / "reach"
+    reach.write_text(f'[ -e "{tmp_path}/down-$1" ] && exit 255; ON=$1 exec sh -c "$2"\n')
+    hosts = [{"name": n, "chips": [{"kind": "cpu", "devices": 1}]} for n in ("n1", "n2")]
+    more = {"hosts": hosts, "shell": f"sh {reach} {{host}}", "address": "127.0.0.1"}
+    cluster = LiveCluster(tmp_path / "state", config(**more))
+
+    def look():
+        for host in cluster.doubted():
+            cluster.do([partial(LiveCluster.heard, host=host, answers=cluster.answers(host))])
+        return cluster.usable()
+
+    out = tmp_path / "a"
+    number = cluster.submit(job(out, steps=10))
+    go_on(cluster, lambda: said(out)[-1:] == ["step"])
+    ((host, agent),) = agents(cluster, number).items()
+    other = {"n1": "n2", "n2": "n1"}[host]
+    (tmp_path / f"down-{host}").touch()
+    os.kill(agent, signal.SIGKILL)
+    go_on(cluster, cluster.doubted)
+    assert look() == [other]
+    go_on(cluster, lambda: starts(out) == 2)
+    assert list(agents(cluster, number)) == [other]
+    assert look() == [other], "it is still down"
+    (tmp_path / f"down-{host}").unlink()
+    assert look() == ["n1", "n2"]
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    assert cluster.why(number) == "done"
+    assert said(out).count("step") == 10
+    cluster.close()
 
 
 @pytest.mark.slow

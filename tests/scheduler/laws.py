@@ -110,15 +110,15 @@ class Laws:
         match decision:
             case Refuse():
                 self.waiting.pop(job)
-            case Admit(_, shares):
+            case Admit(_, shares, strategy):
                 assert job in self.waiting, f"job {job} starts, but does not wait"
                 del self.waiting[job]
                 self.starts.setdefault(job, at)
-                self.holds[job] = self._gang(job, spec, shares)
-            case Resize(_, shares, _, number):
+                self.holds[job] = self._gang(job, spec, shares, strategy)
+            case Resize(_, shares, _, number, strategy):
                 assert not self.leaves.get(job) or job in self.broken | self.wanted
                 self.wanted.discard(job)
-                new = self._gang(job, spec, shares)
+                new = self._gang(job, spec, shares, strategy)
                 old = self.holds[job]
                 self.leaves.setdefault(job, set()).update(old - new)
                 self.holds[job] = new
@@ -140,12 +140,13 @@ class Laws:
                 assert job not in self.stopped, f"job {job} is stopped twice"
                 self.stopped.add(job)
 
-    def _gang(self, job: int, spec: JobSpec, shares: tuple[Share, ...]) -> set[Device]:
+    def _gang(
+        self, job: int, spec: JobSpec, shares: tuple[Share, ...], strategy: str
+    ) -> set[Device]:
         devices: list[Device] = []
         ranks = 0
         domains: set[tuple[str, ...]] = set()
         for share in shares:
-            assert share.kind in spec.kinds
             host = self.hosts[share.host]
             chip = next(chip for chip in host.chips if chip.name == share.chip)
             assert chip.kind == share.kind
@@ -157,8 +158,16 @@ class Laws:
                 path = (*host.domains, host.name, chip.name)
                 domains.add(path[: self.levels.index(spec.within) + 1])
         assert len(set(devices)) == len(devices)
-        assert spec.fewest <= ranks <= spec.ranks, f"job {job} has {ranks} ranks"
-        assert len({share.kind for share in shares}) == 1 or spec.mixed
+        kinds = {share.kind for share in shares}
+        assert len(kinds) == 1 or spec.mixed
+        if spec.options:
+            (kind,) = kinds
+            way = (kind, ranks, strategy)
+            assert way in {(o.kind, o.ranks, o.strategy) for o in spec.options}, f"job {job}: {way}"
+        else:
+            assert kinds <= set(spec.kinds)
+            assert spec.fewest <= ranks <= spec.ranks, f"job {job} has {ranks} ranks"
+            assert strategy == ""
         assert len(domains) <= 1, f"job {job} lies in {domains}"
         old = self.holds.get(job, set())
         fresh = set(devices) - old

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -33,9 +34,7 @@ def best_of_all(jobs: list[Open], free: dict[str, int]) -> float:
             if used > free[kind]:
                 break
         else:
-            total = sum(
-                j.weight * o.worth for j, o in zip(jobs, options, strict=True) if o is not None
-            )
+            total = sum(j.worth(o) for j, o in zip(jobs, options, strict=True))
             best = max(best, total)
     return best
 
@@ -68,7 +67,7 @@ def fixed(jobs: list[Open], free: dict[str, int], kind: str, size: int) -> float
         for option in sorted(job.options, key=lambda o: (o.kind != kind, -o.devices)):
             if option.devices <= min(size, left.get(option.kind, 0)):
                 left[option.kind] -= option.devices
-                total += job.weight * option.worth
+                total += job.worth(option)
                 break
     return total
 
@@ -89,10 +88,32 @@ def test_never_below_a_fixed_strategy_and_well_above_it_on_two_kinds():
 
 
 def test_moving_counts_against_a_better_place():
-    here, there = Alternative("a", 4, "data", 10.0), Alternative("b", 4, "data", 11.0, moving=2.0)
-    assert choose([Open(1, (here, there))], {"a": 4, "b": 4}) == {1: here}
-    assert choose([Open(1, (here, there))], {"b": 4}) == {1: there}
-    assert choose([Open(1, (here, there))], {"a": 3, "b": 3}) == {}
+    here, there = Alternative("a", 4, "data", 10.0), Alternative("b", 4, "data", 11.0)
+    runs = Open(1, (here, there), has=here, moving=2.0)
+    assert choose([runs], {"a": 4, "b": 4}) == {1: here}
+    assert choose([replace(runs, moving=0.5)], {"a": 4, "b": 4}) == {1: there}
+    assert choose([runs], {"a": 3, "b": 4}) == {1: there}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_who_runs_keeps_something_and_a_tie_changes_nothing(monkeypatch, exact):
+    if not exact:
+        monkeypatch.setattr(choice, "EXACT", 0)
+    small, large = Alternative("a", 1, "", 1.0), Alternative("a", 4, "", 1.5)
+    runs = Open(1, (small, large), has=large)
+    better = Open(2, (Alternative("a", 4, "", 100.0),))
+    assert choose([runs, better], {"a": 4}) == {1: large}
+    assert choose([runs, better], {"a": 5}) == {1: small, 2: better.options[0]}
+    same = Open(1, (small, Alternative("b", 1, "", 1.0)), has=small)
+    assert choose([same], {"a": 1, "b": 1}) == {1: small}
+
+
+def test_bounds_hold_beside_devices():
+    one, two = Alternative("a", 1, "", 1.0), Alternative("a", 2, "", 2.0)
+    jobs = [Open(number, (one, two), bounds=("q",)) for number in range(3)]
+    chosen = choose(jobs, {"a": 8}, {("q", "a"): 3})
+    assert sum(option.devices for option in chosen.values()) == 3
+    assert choose(jobs, {"a": 8}, {("q", "a"): 0}) == {}
 
 
 def test_an_option_says_what_is_wrong_with_it():

@@ -9,7 +9,7 @@ import pytest
 
 from stack.scheduler.simulate import Simulation
 from stack.scheduler.snapshot import restored, snapshot
-from stack.scheduler.spec import Backfill, Discipline, Rules
+from stack.scheduler.spec import Backfill, Discipline, JobSpec, Rules
 from stack.scheduler.traces import gang_mix
 from tests import draw
 from tests.scheduler.laws import Laws
@@ -70,7 +70,7 @@ def is_in_time(seed: int) -> None:
     here = calm(seed)
     outcome = here.simulation().run()
     lasts = {
-        task.job: task.spec.limit_s * task.spec.ranks / task.spec.fewest
+        task.job: task.spec.limit_s * _slowest(task.spec)
         + task.spec.grace_s
         + sum((here.costs.save_s, here.costs.restore_s, here.costs.resize_s, here.costs.stop_s))
         for task in here.tasks
@@ -80,6 +80,13 @@ def is_in_time(seed: int) -> None:
             before = sum(lasts[job] for job in lasts if job < course.task.job)
             bound = here.rules.patience_s + before + max(lasts.values())
             assert course.waited_s <= bound, (seed, course.task.job)
+
+
+def _slowest(spec: JobSpec) -> float:
+    """How many times as long a job may take at the least speed that it can have."""
+    if spec.options:
+        return max(spec.fastest / option.speed for option in spec.options)
+    return spec.ranks / spec.fewest
 
 
 def test_a_job_whose_turn_went_to_another_keeps_nothing_from_it():

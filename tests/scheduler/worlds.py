@@ -13,11 +13,12 @@ from stack.scheduler.events import (
     HostDrained,
     HostJoined,
     HostLost,
+    Measured,
     Released,
     Wanted,
 )
 from stack.scheduler.simulate import Costs, Simulation, Task
-from stack.scheduler.spec import Backfill, Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules
+from stack.scheduler.spec import Backfill, Chip, Discipline, HostSpec, JobSpec, Option, QueueSpec, Rules
 
 LEVELS = ("row", "rack")
 
@@ -114,7 +115,41 @@ def world(seed: int, jobs: int = 40) -> World:
     draw = random.Random(f"as fifo {seed}")
     if draw.random() < 0.2:
         rules = replace(rules, fair_start=draw.choice((1.0, 1.5)))
+    draw = random.Random(f"options {seed}")
+    if draw.random() < 0.4:
+        tasks = [_opened(draw, task) if draw.random() < 0.4 else task for task in tasks]
+        opened = {task.job for task in tasks if task.spec.options}
+        kept = [f for f in kept if not (isinstance(f, Wanted) and f.job in opened)]
+        kept += [
+            Measured(task.at + draw.uniform(0.1, 60), task.job, draw.uniform(0.1, 8))
+            for task in tasks
+            if task.job in opened and draw.random() < 0.5
+        ]
     return World(tasks, hosts, queues, rules, costs, kept)
+
+
+def _opened(draw: random.Random, task: Task) -> Task:
+    """The task with options: kinds, ranks and strategies, with speeds that know no law."""
+    ways = {
+        (draw.choice("ab"), draw.choice((1, 1, 2, 3, 4, 6)), draw.choice(("", "s")))
+        for _ in range(draw.randint(1, 6))
+    }
+    options = tuple(
+        Option(kind, ranks, strategy, draw.uniform(0.2, 4.0))
+        for kind, ranks, strategy in sorted(ways)
+    )
+    first = draw.choice(options)
+    spec = replace(
+        task.spec,
+        kinds=(first.kind,),
+        ranks=first.ranks,
+        least=0,
+        mixed=False,
+        options=options,
+        weight=draw.choice((1.0, 1.0, 3.0)),
+        move_s=draw.choice((0.0, 10.0, 1000.0)),
+    )
+    return replace(task, spec=spec)
 
 
 def calm(seed: int) -> World:
