@@ -186,7 +186,7 @@ def resize(folder: Path | None, job: int, ranks: int) -> None:
 @_JOB
 @click.argument("measured", type=click.FloatRange(0, min_open=True))
 def speed(folder: Path | None, job: int, measured: float) -> None:
-    """Say how fast JOB is by the option that it has now, as MEASURED, in the unit of its options."""
+    """Say how fast JOB is by the option that it has, in the unit of its file."""
     _do("speed", folder, job, measured)
 
 

@@ -2,8 +2,9 @@
 
 Every run of a job has a folder of files: `run-N` once its keeper has begun (with the keeper's
 process id), `log-N`, and `exit-N` with the status once it is over. The keeper is a line of shell
-that outlives the daemon; `lost-N` names the host whose loss ended the run. Whoever makes `run-N` first is the run; a second keeper ends at once. All
-of its processes carry the run's name in their environment.
+that outlives the daemon. Whoever makes `run-N` first is the run; a second keeper ends at once.
+`lost-N` names the host by whose loss the run has ended. All of its processes carry the run's name
+in their environment.
 
 They are processes and files of the job's user. He may put there what he likes: what is read there
 is believed of his own job only, and nothing is written there but by himself."""
@@ -107,7 +108,7 @@ class JobEngine:
         return {share.host for share in run.shares} & set(said)
 
     def answers(self, host: str) -> bool:
-        """Whether a host can be reached, as runs reach it. From any thread; it may take `REACH_S`."""
+        """Whether a host can be reached, as runs reach it, within `REACH_S`. From any thread."""
         command = [word.replace("{host}", host) for word in shlex.split(self._config.shell)]
         try:
             done = subprocess.run(

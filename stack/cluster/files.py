@@ -39,9 +39,7 @@ class OptionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speed: Annotated[
         float, Meta(description="How fast it is then, in a unit of the job's own.", gt=0)
     ]
-    strategy: Annotated[
-        str, Meta(description="What its ranks find in HAL_STRATEGY then.")
-    ] = ""
+    strategy: Annotated[str, Meta(description="What its ranks find in HAL_STRATEGY then.")] = ""
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

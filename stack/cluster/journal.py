@@ -37,8 +37,8 @@ create table if not exists runs (
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job, the `number`-th, on these devices by this strategy; `resize` is the number
-    of the decision that it carries out, where it is one."""
+    """One start of a job, the `number`-th, on these devices by this strategy; `resize` is the
+    number of the decision that it carries out, where it is one."""
 
     job: int
     number: int
@@ -192,7 +192,8 @@ class Journal:
     def runs(self, job: int) -> list[Attempt]:
         """The starts of a job, in order."""
         rows = self._base.execute(
-            "select number, shares, resize, strategy from runs where job = ? order by number", (job,)
+            "select number, shares, resize, strategy from runs where job = ? order by number",
+            (job,),
         )
         return [
             Attempt(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), *rest)

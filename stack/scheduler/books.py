@@ -29,9 +29,9 @@ from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
 
 class Books:
     """One cluster's state. `open` are the jobs with options, and `choice` is what those wait for
-    that could start where others make more of the devices. `woken` are buckets whose first is another, or whose time has come,
-    `stirred` what has changed that others wait for, `out` the decisions of the event that is
-    handled."""
+    that could start where others make more of the devices. `woken` are buckets whose first is
+    another, or whose time has come, `stirred` what has changed that others wait for, `out` the
+    decisions of the event that is handled."""
 
     def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
         self.rules = rules

@@ -39,7 +39,8 @@ class Alternative:
 class Open:
     """A job that leaves its devices open. One that runs `has` an alternative, which is worth
     `moving` more to it than its goodput (what it loses by a save and a restore). It, and one that
-    is `owed` an alternative, is not left without any. `bounds` name what it counts against besides the devices."""
+    is `owed` an alternative, is not left without any. `bounds` name what it counts against besides
+    the devices."""
 
     job: int
     options: tuple[Alternative, ...]
@@ -140,7 +141,7 @@ def _exact(jobs: Sequence[Open], room: Room) -> Chosen | None:
         sorted([*job.options, *([] if job.must else [None])], key=lambda o: -job.worth(o))
         for job in order
     ]
-    most = [job.worth(options[0]) if options else 0.0 for job, options in zip(order, ranked, strict=True)]
+    most = [max(map(job.worth, job.options), default=0.0) for job in order]
     after = [*itertools.accumulate(reversed(most), initial=0.0)][::-1]
     left, taken = dict(room), list[Alternative | None]()
     best: Chosen = {}
@@ -220,7 +221,7 @@ def _ascend(jobs: Sequence[Open], room: Room, chosen: Chosen) -> Chosen:
             step = _best_pair(jobs, left, chosen)
         if not step:
             return chosen
-        for number, changed in step.items():
+        for number in step:
             _take(left, by_number[number], chosen.pop(number, None), -1)
         for number, changed in step.items():
             _take(left, by_number[number], changed)
@@ -233,9 +234,7 @@ def _fits(left: Room, job: Open, old: Alternative | None, new: Alternative) -> b
     return all(new.devices <= left[key] + back for key in _keys(job, new))
 
 
-def _best_single(
-    jobs: Sequence[Open], left: Room, chosen: Chosen
-) -> dict[int, Alternative | None]:
+def _best_single(jobs: Sequence[Open], left: Room, chosen: Chosen) -> dict[int, Alternative | None]:
     best: dict[int, Alternative | None] = {}
     best_rate = 0.0
     for job in jobs:
@@ -249,9 +248,7 @@ def _best_single(
     return best
 
 
-def _best_pair(
-    jobs: Sequence[Open], left: Room, chosen: Chosen
-) -> dict[int, Alternative | None]:
+def _best_pair(jobs: Sequence[Open], left: Room, chosen: Chosen) -> dict[int, Alternative | None]:
     """A job takes what another gives up (for an option that is smaller, elsewhere, or none)."""
     best: dict[int, Alternative | None] = {}
     best_gain = _GAIN

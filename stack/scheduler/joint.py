@@ -32,10 +32,10 @@ def start_and_choose(books: Books) -> None:
         chosen = dict(_chosen(books))
         stuck = []
         for gang, option in chosen.items():
-            runs = gang.state is State.RUNNING and not gang.leaving
-            if runs and option is not None and option != gang.option:
-                if not _go_over(books, gang, option, chosen):
-                    stuck.append(gang)
+            if gang.state is not State.RUNNING or gang.leaving or option == gang.option:
+                continue
+            if option is not None and not _go_over(books, gang, option, chosen):
+                stuck.append(gang)
         if stuck:
             _part(books, stuck, chosen)
 
@@ -257,4 +257,3 @@ def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -
 def _name(option: Option) -> str:
     how = f" and {option.strategy}" if option.strategy else ""
     return f"{option.ranks} ranks of kind {option.kind!r}{how}"
-

@@ -114,8 +114,8 @@ class JobSpec:
 
     A job that leaves kind, ranks or strategy open lists its `options`; which one it has is chosen,
     and chosen anew while it runs, so that the speeds of all such jobs, each as a part of its
-    fastest option's, times their `weight`, come to the most. It is placed by one of them, as `placed`
-    says. `move_s` are the seconds that it loses by going over to another one (a save and a
+    fastest option's, times their `weight`, come to the most. `kinds` and `ranks` are those of one
+    of them. `move_s` are the seconds that it loses by going over to another one (a save and a
     restore), and `limit_s` is how long it may run by its fastest one (with others, in proportion
     longer)."""
 
@@ -169,9 +169,12 @@ class JobSpec:
             ways = [(option.kind, option.ranks, option.strategy) for option in self.options]
             if len(set(ways)) != len(ways):
                 raise SpecError(f"{label} has two options of one kind, ranks and strategy")
-            if self.elastic or self.mixed or (self.kinds, self.ranks) not in {
-                ((option.kind,), option.ranks) for option in self.options
-            }:
+            if (
+                self.elastic
+                or self.mixed
+                or (self.kinds, self.ranks)
+                not in {((option.kind,), option.ranks) for option in self.options}
+            ):
                 raise SpecError(
                     f"{label}: its options say what kind and how many ranks it has; it begins with "
                     "one of them, and least and mixed are not for it"

@@ -25,11 +25,13 @@ from stack.scheduler.events import (
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, Option, QueueSpec, Rules, SpecError
 from tests import draw
 
+QUEUES = (QueueSpec("q"),)
+
 
 class Cluster:
     """A scheduler whose jobs do at once what they are told; `has` is the option of each."""
 
-    def __init__(self, devices: dict[str, int], queues=(QueueSpec("q"),), rules=None) -> None:
+    def __init__(self, devices: dict[str, int], queues=QUEUES, rules=None) -> None:
         self.scheduler = Scheduler(queues, (), rules)
         self.specs: dict[int, JobSpec] = {}
         self.has: dict[int, Option] = {}

@@ -18,7 +18,16 @@ from stack.scheduler.events import (
     Wanted,
 )
 from stack.scheduler.simulate import Costs, Simulation, Task
-from stack.scheduler.spec import Backfill, Chip, Discipline, HostSpec, JobSpec, Option, QueueSpec, Rules
+from stack.scheduler.spec import (
+    Backfill,
+    Chip,
+    Discipline,
+    HostSpec,
+    JobSpec,
+    Option,
+    QueueSpec,
+    Rules,
+)
 
 LEVELS = ("row", "rack")
 
