@@ -1,9 +1,10 @@
 """What survivors of a rank's death say, under each strategy: python -m benchmarks.parallel_kills
 [TRIALS [NAME ...]].
 
-A job of two ranks trains a small GPT; rank 1 kills itself (SIGKILL) at a moment of its third step
-that is drawn. The survivor says how long after that its step has raised, and what. Under `hal run`
-this file is the job's script.
+A job of two ranks (four for names with a +) trains a small GPT; a rank that is drawn kills itself
+(SIGKILL) at a moment of its third step that is drawn. Each survivor says how long after that its
+step has raised, and what. The exit status is the number of survivors that did not name the rank, or
+later than BAR_S. Under `hal run` this file is the job's script.
 """
 
 from __future__ import annotations
@@ -27,30 +28,36 @@ from stack.parallel import Mesh, parallel
 from tests.launch.running import HAL
 from tests.parallel import pipe, spread_gpt
 
-NAMES = ["data", "zero1", "zero3", "tensor", "context", "expert", "1f1b", "zb-v"]
+ALONE = ["data", "zero1", "zero2", "zero3", "tensor", "context", "ring", "ulysses", "expert"]
+NAMES = [*ALONE, *pipe.SCHEDULES, "data+tensor", "zero3+ring", "tensor+pipeline"]
 DEADLINE_S = 120
+BAR_S = 0.2
 LATEST_S = 0.02
 """A step takes about so long."""
 
 
-def train(name: str, moment: Path, after_s: float) -> None:
+def train(name: str, moment: Path, after_s: float, victim: int) -> None:
     """A rank of the job."""
+    rank = Mesh.present().rank
     if name in pipe.SCHEDULES:
         strategy, net = pipe.SCHEDULES[name], pipe.model()
         optimizer = pipe.optimizer_of(net, "sgd")
         (batch, *_) = pipe.batches()
     else:
-        strategy = spread_gpt.STRATEGIES[name](2)
+        strategy = spread_gpt.composed(name, ranks_of(name))
         net = spread_gpt.model(experts=spread_gpt.experts_of(name))
-        step, optimizer = spread_gpt.stepper(net, "sgd", gradients=False)
-        (batch,) = spread_gpt.batches(1)
+        (batch,) = spread_gpt.batches(1, spread_gpt.rows_of(name))
+        count = spread_gpt.micro_batches_of(name)
+        step, optimizer = spread_gpt.stepper(
+            net, "sgd", False, lambda *given: spread.backward(*given), count
+        )
     mesh = Mesh.present(**strategy.sizes)
     with parallel(net, mesh, strategy, optimizer) as spread:
         if name in pipe.SCHEDULES:
             step = pipe.stepper(net, optimizer, spread.backward)
         for _ in range(2):
             [t.numpy() for t in step(*batch)]
-        if mesh.rank == 1:
+        if rank == victim:
             threading.Thread(target=die, args=(moment, after_s), daemon=True).start()
         try:
             while True:
@@ -72,32 +79,43 @@ def die(moment: Path, after_s: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def ranks_of(name: str) -> int:
+    return 4 if "+" in name else 2
+
+
 def main(trials: int, names: list[str]) -> int:
     draw, failed = random.Random(), 0
     for name in names:
         late: list[float] = []
+        ranks = ranks_of(name)
         for _ in range(trials):
+            victim = draw.randrange(ranks)
             with tempfile.TemporaryDirectory() as folder:
                 after_s = draw.uniform(0, LATEST_S)
-                rank = [__file__, name, f"{folder}/moment", str(after_s)]
-                command = [*HAL, "run", "-n", "2", "--devices", "cpu:0", *rank]
+                rank = [__file__, name, f"{folder}/moment", str(after_s), str(victim)]
+                command = [*HAL, "run", "-n", str(ranks), "--devices", "cpu:0", *rank]
                 done = subprocess.run(
                     command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
                 )
-            said = [line for line in done.stdout.splitlines() if line.startswith("[0] [")]
-            if not said or "rank 1" not in said[0]:
-                failed += 1
-                print(f"{name}: rank 1 is not named: {done.stdout}{done.stderr}")
-                continue
-            late.append(json.loads(said[0][4:])[0])
-        each = ", ".join(f"{s * 1e3:.0f}" for s in late)
-        print(f"{name:10} named rank 1 {len(late)} of {trials} times, after {each} ms", flush=True)
+            said = [line.partition("] ")[2] for line in done.stdout.splitlines() if "] [" in line]
+            named = [line for line in said if f"rank {victim}" in line]
+            if len(named) != ranks - 1:
+                print(f"{name}: not all name rank {victim}: {done.stdout}{done.stderr}")
+            late += [json.loads(line)[0] for line in named]
+        survivors = trials * (ranks - 1)
+        failed += survivors - sum(s <= BAR_S for s in late)
+        worst = max(late, default=float("nan"))
+        print(
+            f"{name:16} {len(late)} of {survivors} survivors named the rank that died, "
+            f"at most {worst * 1e3:.0f} ms after that",
+            flush=True,
+        )
     return failed
 
 
 if __name__ == "__main__":
     if World.present() is not None:
-        train(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
+        train(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
     else:
         chosen = sys.argv[2:] or NAMES
         sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, chosen))

@@ -94,6 +94,7 @@ class Run:
     seed: int
     experts: int = 0
     memory: int | None = None
+    host_memory: int | None = None
 
 
 def arguments() -> Run:
@@ -135,6 +136,12 @@ def arguments() -> Run:
         metavar="MIB",
         help="what a training step may take on a rank; values are computed again to need no more",
     )
+    parser.add_argument(
+        "--host-memory",
+        type=int,
+        metavar="MIB",
+        help="with --memory: what may wait in the host's memory, instead of being computed again",
+    )
     parser.add_argument("--experts", type=int, default=0, help="networks of each block's mixture")
     parser.add_argument("--seed", type=int, default=1)
     found = parser.parse_args()
@@ -142,6 +149,8 @@ def arguments() -> Run:
         parser.error(f"--steps is {found.steps}; it takes at least 1")
     if found.save_every < 1:
         parser.error(f"--save-every is {found.save_every}; it takes at least 1")
+    if found.host_memory is not None and found.memory is None:
+        parser.error(f"--host-memory is {found.host_memory} without --memory; give that, too")
     if found.experts < 0 or found.experts == 1:
         parser.error(f"--experts is {found.experts}; a mixture takes at least 2, none is 0")
     if found.out.exists() and not found.out.is_dir():
@@ -165,8 +174,8 @@ class Training:
         self.schedule = optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         self.step = 0
         self.curve = Curve()
-        memory = None if run.memory is None else run.memory << 20
-        self._train = ht.jit(self._train_step, memory=memory)
+        memory, host = (n if n is None else n << 20 for n in (run.memory, run.host_memory))
+        self._train = ht.jit(self._train_step, memory=memory, host_memory=host)
         self._evaluate = ht.jit(self._evaluate_step)
 
     def _rate(self, step: int) -> float:

@@ -10,7 +10,7 @@ from hal.core.errors import Unsupported
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
-from stack.compiler.kernels import TileCalls, TileLoop, lower_graph
+from stack.compiler.kernels import TileCalls, TileLoop, folded, lower_graph
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -50,6 +50,12 @@ def compile_graph(
         temps=program.temps,
         calls=(*_rendered(program.calls, write, info, {}), *copies),
     )
+
+
+def folded_graph(request: GraphRequest, info: DeviceInfo) -> GraphRequest:
+    """The request as it is compiled for the device, before anything is chosen: what is computed by
+    one kernel, as attention is, is one operator."""
+    return folded(request, info, choose(info).templates)
 
 
 def _rendered(

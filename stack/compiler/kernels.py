@@ -8,10 +8,10 @@ from functools import partial
 
 from hal.core.description import DeviceInfo
 from hal.tile.node import Node
-from stack.compiler.graph.attention import fold
+from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.order import update_in_place
-from stack.compiler.graph.prepare import passes, prepare
+from stack.compiler.graph.prepare import Pass, first_passes, passes, prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.trained import fold_gradients
@@ -142,6 +142,18 @@ def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: lis
     return TileLoop(loop, _renamed(body.calls, moved))
 
 
+def _folds(info: DeviceInfo, templates: Templates) -> tuple[Pass, ...]:
+    """What finds a target's own operators in a graph."""
+    cores = max(1, info.limits.instances)
+    return (partial(fold_gradients, cores=cores),) if templates.gradients else ()
+
+
+def folded(request: GraphRequest, info: DeviceInfo, templates: Templates) -> GraphRequest:
+    """The same computation, with the operators that templates are for in the place of the parts
+    that users wrote."""
+    return prepare(request, first_passes(*_folds(info, templates)))
+
+
 def order_clusters(
     request: GraphRequest,
     info: DeviceInfo,
@@ -149,10 +161,8 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    cores = max(1, info.limits.instances)
-    folds = (partial(fold_gradients, cores=cores),) if templates.gradients else ()
-    prepared = prepare(request, passes(*folds))
-    if templates.attention is not None:
+    prepared = prepare(request, passes(*_folds(info, templates)))
+    if templates.attention is not None and not has_gradients(prepared.outputs):
         prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)

@@ -15,14 +15,16 @@ from hal.tile.node import Node, Type
 from hal.tile.size import Facts
 from stack.comm.messages import RankCall
 
-BufferKind = Literal["input", "output", "temp"]
+BufferKind = Literal["input", "output", "temp", "host"]
 
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, output or temporary, by its index.
+    """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, output or temporary, or of a
+    temporary that waits in the host's memory, by its index.
 
-    An output that updates an input is that input's memory: both names reach the same bytes.
+    An output that updates an input is that input's memory: both names reach the same bytes. Only
+    copies reach the host's memory, all bytes of one of these at once.
     """
 
     kind: BufferKind

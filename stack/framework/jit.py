@@ -53,13 +53,23 @@ PLANS = 256
 
 @overload
 def jit(
-    function: Callable[P, R], *, dynamic: bool | None = None, memory: int | None = None
+    function: Callable[P, R],
+    *,
+    dynamic: bool | None = None,
+    memory: int | None = None,
+    host_memory: int | None = None,
 ) -> Jitted[P, R]: ...
 @overload
 def jit(
-    *, dynamic: bool | None = None, memory: int | None = None
+    *, dynamic: bool | None = None, memory: int | None = None, host_memory: int | None = None
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
-def jit(function: Any = None, *, dynamic: bool | None = None, memory: int | None = None) -> Any:
+def jit(
+    function: Any = None,
+    *,
+    dynamic: bool | None = None,
+    memory: int | None = None,
+    host_memory: int | None = None,
+) -> Any:
     """Capture the function, gradients and optimizer steps included, as one plan for each kind of
     arguments.
 
@@ -84,23 +94,34 @@ def jit(function: Any = None, *, dynamic: bool | None = None, memory: int | None
 
     With `memory` a call needs at most so many bytes at one time for what it reads, its temporaries
     and its results: where that is less than what it takes to keep every value of a forward pass,
-    as few of them as are enough are computed again for the backward pass, with the same bits;
-    `explain` tells. Each kind of arguments is then traced for itself. Under `parallel` these are
-    the bytes of one rank. Raises InvalidCall when called, with the least bytes there are, if that
-    is more.
+    values wait in the host's memory, at most `host_memory` bytes (by default none if the device's
+    memory is the host's, otherwise as many as it takes); where that is not enough, as few of them
+    as are enough are computed again for the backward pass. Both give the same bits; `explain` tells
+    what was chosen and what it costs. Each kind of arguments is then traced for itself. Under
+    `parallel` these are the bytes of one rank. Raises InvalidCall when called, with the least bytes
+    there are, if that is more.
     """
     if function is None:
-        return lambda function: Jitted(function, dynamic, memory)
-    return Jitted(function, dynamic, memory)
+        return lambda function: Jitted(function, dynamic, memory, host_memory)
+    return Jitted(function, dynamic, memory, host_memory)
 
 
 class Jitted(Generic[P, R]):
     """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
     def __init__(
-        self, function: Callable[P, R], dynamic: bool | None = None, memory: int | None = None
+        self,
+        function: Callable[P, R],
+        dynamic: bool | None = None,
+        memory: int | None = None,
+        host_memory: int | None = None,
     ) -> None:
-        self._function, self._memory = function, memory
+        if memory is None and host_memory is not None:
+            raise TensorError(
+                f"host_memory={host_memory} says where values may wait that `memory` has no room "
+                "for; give `memory`, too"
+            )
+        self._function, self._memory, self._host_memory = function, memory, host_memory
         self._dynamic = dynamic if memory is None else False
         self._captured: dict[Hashable, tuple[Captured, ...]] = {}  # least recently used first
         self._newest: tuple[Captured, ...] = ()
@@ -168,9 +189,10 @@ class Jitted(Generic[P, R]):
         # It lives as long as this function.
         own: object = engine(device)
         if self._memory is not None and isinstance(own, Engine):
-            found = own.within(request, self._memory, f"a call of {self._name}")
-            self._notes.append(f"{self._name} {found}")
-            request = found.request
+            what = f"a call of {self._name}"
+            plan, cost = own.within(request, self._memory, self._host_memory, what)
+            self._notes.append(f"{self._name} {cost}")
+            return plan
         return engine(device).plan(request, keep=False, general=self._dynamic is not False)
 
     def _general(self, call: Call) -> Captured | None:

@@ -8,7 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,6 +26,7 @@ from stack.runtime.canonical import structure
 from stack.runtime.exchange import RankGroup
 from stack.runtime.families import Dynamic, Families, Instance, Numbers
 from stack.runtime.memory import ArrayMemory
+from stack.runtime.offload import copied_nbytes, offloaded
 from stack.runtime.placement import Placement
 from stack.runtime.plan import Bound, Plan, argument_nbytes
 from stack.runtime.programs import Programs
@@ -34,15 +35,32 @@ from stack.runtime.sized import plan_of
 from stack.runtime.snapshot import Readings, Snapshot
 from stack.runtime.stream import Stream
 
-if TYPE_CHECKING:
-    from stack.compiler.graph.recompute import Recomputation
-
 Host = np.ndarray[Any, np.dtype[Any]]
 Compile = Callable[[GraphRequest], CompiledGraph]
 
 TIMEOUT_S = 300.0
 PLANS = 256
 """How many plans are kept for graphs that come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What it costs that a plan takes `nbytes`, where it takes `kept_nbytes` with every value kept:
+    operators that are computed `again`, of which `segments` of the graph, and bytes that each run
+    copies to the host's memory and back."""
+
+    nbytes: int
+    kept_nbytes: int
+    again: int
+    segments: str
+    copied_nbytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"takes {self.nbytes} bytes, {self.kept_nbytes} with every value kept: "
+            f"{self.again} operators are computed again, of segments {self.segments}; "
+            f"{self.copied_nbytes} bytes are copied to the host's memory and back"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +181,46 @@ class Engine:
                     self._kept.popitem(last=False)
             return self._bound(found, numbers)
 
-    def within(self, request: GraphRequest, nbytes: int, what: str) -> Recomputation:
-        """The request in a form that needs at most so many bytes at one time for inputs, outputs
-        and temporaries; values are computed again where that takes too much. To be planned by
-        itself, not `general`. Raises InvalidCall, with the least there is, where that is more."""
-        from stack.compiler.graph.recompute import within  # noqa: PLC0415  (not to start from caches)
+    def within(
+        self, request: GraphRequest, nbytes: int, host_nbytes: int | None, what: str
+    ) -> tuple[Plan, Fitted]:
+        """The plan of a request that needs at most so many bytes at one time for inputs, outputs
+        and temporaries, and what that costs. Where it takes more, values wait in the host's memory,
+        at most `host_nbytes` (None: none if the device's memory is the host's, else as many as it
+        takes), and where that is not enough, others are computed again. Raises InvalidCall, with
+        the least there is, where that is more; it names `what` is planned."""
+        # Imported here, since an engine that finds all it needs in caches compiles nothing.
+        from stack.compiler.compile import folded_graph  # noqa: PLC0415
+        from stack.compiler.graph.recompute import within  # noqa: PLC0415
 
-        def needed(request: GraphRequest) -> int:
-            graph = self.families.compiled_alone(request)
+        host = self.memory.default_host_nbytes if host_nbytes is None else host_nbytes
+        fitted: dict[GraphRequest, CompiledGraph] = {}
+
+        def needed(graph: CompiledGraph) -> int:
             arena = Placement(graph, self.memory.alignment).layout.arena_nbytes
             return arena + argument_nbytes(graph)
 
+        def fit(request: GraphRequest) -> int:
+            graph = self.families.compiled_alone(request)
+            fitted[request] = offloaded(graph, nbytes, host, needed)
+            return needed(fitted[request])
+
         with self._lock:
-            return within(request, nbytes, needed, what)
+            kept = needed(self.families.compiled_alone(request))
+            found = within(request, nbytes, fit, lambda r: folded_graph(r, self.device.info))
+            graph = fitted[found.request]
+            copied = copied_nbytes(graph)
+            told = Fitted(found.nbytes, kept, found.again, found.segments, copied)
+            if found.nbytes > nbytes:
+                raise InvalidCall(
+                    f"{what} may take {nbytes} bytes, and takes {found.nbytes} at least, with all "
+                    f"computed again that can be and {copied} bytes copied to the host's memory "
+                    f"and back, {kept} with every value kept; give it {found.nbytes}, or smaller "
+                    "arguments"
+                )
+            plan = self._plans[object()] = Plan(self.resources, graph)
+            self.programs.sweep()
+            return plan, told
 
     def dynamic(self, request: GraphRequest, why: str) -> Dynamic | None:
         """A request with `facts`, compiled for many values of its symbols, of which `at` makes

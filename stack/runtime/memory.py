@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import weakref
 from collections.abc import Callable
+
+import numpy as np
 
 from hal.core.description import SpaceKind
 from hal.core.device import Device
@@ -28,6 +31,16 @@ class Arena:
         weakref.finalize(self, pool.release, self.block).atexit = False
 
 
+class HostArena:
+    """Memory of the host for temporaries of plans that wait there."""
+
+    __slots__ = ("__weakref__", "memory", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.memory = memoryview(np.empty(nbytes, np.uint8))
+
+
 class Life(weakref.ref[Array]):
     """A weak reference to an array, with the block to give back when the array is gone.
 
@@ -46,10 +59,14 @@ class ArrayMemory:
         space = device.info.space(SpaceKind.GLOBAL)
         assert space is not None, "every device has a global memory space"
         self._capacity = space.nbytes
+        self.default_host_nbytes = 0 if space.host_visible else sys.maxsize
+        """How much of the host's memory may be used where nobody says: none where the device's is
+        the host's."""
         self.alignment = math.lcm(space.granularity, 64)
         self.pool = Pool(device, self.alignment, reclaim)
         self._lives: dict[int, Life] = {}
         self._arena: Callable[[], Arena | None] = lambda: None
+        self._host_arena: Callable[[], HostArena | None] = lambda: None
 
     def allocate(self, type: Type, label: str, nbytes: int | None = None) -> Array:
         """A new array with undefined values, of `type.nbytes` (given where they are known already);
@@ -82,6 +99,14 @@ class ArrayMemory:
         if found is None or found.nbytes < nbytes:
             found = Arena(self.pool, nbytes)
             self._arena = weakref.ref(found)
+        return found
+
+    def host_arena(self, nbytes: int) -> HostArena:
+        """The same in the host's memory."""
+        found = self._host_arena()
+        if found is None or found.nbytes < nbytes:
+            found = HostArena(nbytes)
+            self._host_arena = weakref.ref(found)
         return found
 
     def poison(self, failure: Failure, was_reached: Callable[[int], bool]) -> None:

@@ -1,13 +1,15 @@
-"""Where the buffers of a compiled graph are: temporaries in one arena, the rest given at each run.
-Pure."""
+"""Where the buffers of a compiled graph are: temporaries in one arena, those that wait in the
+host's memory in another one there, the rest given at each run. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hal.core.values import ParamKind
 from stack.compiler.program import (
+    BufferKind,
     BufferRef,
     Call,
     CompiledGraph,
@@ -21,10 +23,10 @@ from stack.runtime.hazards import Access, ByteRange
 
 @dataclass(frozen=True, slots=True)
 class BufferRange:
-    """Bytes of the arena (`argument` None) or of the array at that position in (*inputs, *outputs);
-    `whole` tells that they are all bytes of that array."""
+    """Bytes of the arena (`argument` None), of the host's memory ("host") or of the array at that
+    position in (*inputs, *outputs); `whole` tells that they are all bytes of that array."""
 
-    argument: int | None
+    argument: int | Literal["host"] | None
     offset: int
     nbytes: int
     whole: bool = False
@@ -36,6 +38,7 @@ class Placement:
 
     def __init__(self, graph: CompiledGraph, alignment: int, layout: Layout | None = None) -> None:
         self.layout = layout or plan(lifetimes(graph, graph.temps), alignment)
+        self.host = plan(lifetimes(graph, host_sizes(graph), "host"), alignment)
         count = len(graph.inputs)
         updated = dict(graph.updates)
         self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
@@ -44,6 +47,8 @@ class Placement:
     def place(self, ref: BufferRef) -> BufferRange:
         if ref.kind == "temp":
             return BufferRange(None, self.layout.offsets[ref.index] + ref.offset_nbytes, ref.nbytes)
+        if ref.kind == "host":
+            return BufferRange("host", self.host.offsets[ref.index], ref.nbytes)
         argument = ref.index if ref.kind == "input" else self._outputs[ref.index]
         whole = ref.offset_nbytes == 0 and ref.nbytes == self._sizes[argument]
         return BufferRange(argument, ref.offset_nbytes, ref.nbytes, whole)
@@ -90,25 +95,35 @@ def refs(call: Call) -> Sequence[BufferRef]:
     return [arg for arg in call.args if isinstance(arg, BufferRef)]
 
 
-def lifetimes(graph: CompiledGraph, temps: Sequence[int]) -> list[Lifetime]:
+def host_sizes(graph: CompiledGraph) -> list[int]:
+    """The bytes of each temporary that waits in the host's memory."""
+    sizes = {ref.index: ref.nbytes for c in graph.calls for ref in refs(c) if ref.kind == "host"}
+    return [sizes[i] for i in range(len(sizes))]
+
+
+def lifetimes(
+    graph: CompiledGraph, temps: Sequence[int], kind: BufferKind = "temp"
+) -> list[Lifetime]:
     """From the first to the last call that uses each temporary, of these sizes; what a loop uses
     besides its body is used in all calls of that. An unused one takes no bytes."""
     spans: dict[int, tuple[int, int]] = {}
-    _note_spans(graph.calls, 0, spans)
+    _note_spans(graph.calls, 0, spans, kind)
     sizes = enumerate(temps)
     return [Lifetime(n if i in spans else 0, *spans.get(i, (0, 0))) for i, n in sizes]
 
 
-def _note_spans(calls: Sequence[Call], at: int, spans: dict[int, tuple[int, int]]) -> int:
+def _note_spans(
+    calls: Sequence[Call], at: int, spans: dict[int, tuple[int, int]], kind: BufferKind
+) -> int:
     """Note the first and last use of each temporary by calls that are numbered from `at` on; the
     number of the next call."""
     for call in calls:
         last, used = at, refs(call)
         if isinstance(call, LoopCall):
-            last = max(at, _note_spans(call.body.calls, at, spans) - 1)
+            last = max(at, _note_spans(call.body.calls, at, spans, kind) - 1)
             used = (*call.reads, *call.writes)
         for ref in used:
-            if ref.kind == "temp":
+            if ref.kind == kind:
                 first, end = spans.get(ref.index, (at, at))
                 spans[ref.index] = min(first, at), max(end, last)
         at = last + 1

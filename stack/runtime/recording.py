@@ -14,6 +14,7 @@ from hal.core.values import (
     Command,
     CopyCommand,
     Handle,
+    HostMemory,
     LaunchCommand,
     Region,
     Slot,
@@ -32,11 +33,20 @@ from stack.memory.plan import Layout
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
 from stack.runtime.loop import Loop
-from stack.runtime.memory import Arena
+from stack.runtime.memory import Arena, HostArena
 from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
 from stack.runtime.resources import Resources
-from stack.runtime.segments import BindAndLaunch, Copy, Launch, Meet, Replay, Segment
+from stack.runtime.segments import (
+    BindAndLaunch,
+    Copy,
+    Fetch,
+    Launch,
+    Meet,
+    Replay,
+    Segment,
+    Store,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,9 @@ def recorded(resources: Resources, graph: CompiledGraph, layout: Layout | None) 
     memory = resources.memory
     placement = Placement(graph, memory.alignment, layout)
     arena = memory.arena(placement.layout.arena_nbytes)
+    host = memory.host_arena(placement.host.arena_nbytes)
     return Recording(
-        resources.device, resources.programs, resources.groups, graph, placement, arena
+        resources.device, resources.programs, resources.groups, graph, placement, arena, host
     )
 
 
@@ -69,6 +80,7 @@ class Recording:
         graph: CompiledGraph,
         placement: Placement,
         arena: Arena,
+        host: HostArena,
     ) -> None:
         self._device, self._programs = device, programs
         self._bodies: list[Recording] = []
@@ -76,7 +88,9 @@ class Recording:
         self._groups = groups
         self._placement = placement
         # Held, so that the memory lives as long as the launches that are bound to it.
-        self.arena = arena
+        self.arena, self._host = arena, host
+        self._stores: dict[int, Store] = {}
+        """By what they write, the newest of those that are made."""
         self.handles: list[Handle] = []
         """Graphs and launchables, to be retired with this."""
         weakref.finalize(self, programs.retire, self.handles).atexit = False
@@ -164,6 +178,13 @@ class Recording:
             return Exchange(self._groups, call, *map(self._side, refs(call)))
         if isinstance(call, LoopCall):
             return self._loop(call)
+        if isinstance(call, CopyCall) and call.dst.kind == "host":
+            store = Store(self._in_host(call.dst), self._fixed(call.src))
+            self._stores[call.dst.index] = store
+            return store
+        if isinstance(call, CopyCall) and call.src.kind == "host":
+            store = self._stores[call.src.index]
+            return Fetch(self._fixed(call.dst), self._in_host(call.src), store)
         if isinstance(call, CopyCall):
             return Copy(self._side(call.dst), self._side(call.src))
         args = [self._resolved(arg) for arg in call.args]
@@ -182,6 +203,7 @@ class Recording:
             call.body,
             self._placement.within(call.body),
             self.arena,
+            self._host,
         )
         self._bodies.append(body)
         parts = [step.part for step in body.steps]
@@ -197,6 +219,10 @@ class Recording:
 
     def _side(self, ref: BufferRef) -> Region | BufferRange:
         return self._fixed(ref) if ref.kind == "temp" else self._placement.place(ref)
+
+    def _in_host(self, ref: BufferRef) -> HostMemory:
+        place = self._placement.place(ref)
+        return self._host.memory[place.offset : place.offset + place.nbytes]
 
     def _fixed(self, ref: BufferRef) -> Region:
         place = self._placement.place(ref)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Protocol
 
-from hal.core.values import Argument, Graph, Grid, Launchable, Region, Waits
+from hal.core.values import Argument, Graph, Grid, HostMemory, Launchable, Point, Region, Waits
 from stack.runtime.placement import BufferRange
 from stack.runtime.programs import Loaded
 from stack.runtime.stream import Stream
@@ -79,6 +79,34 @@ class Copy:
         stream.copy(dst, src, waits=waits)
 
 
+class Store:
+    """A copy of a temporary to the host's memory."""
+
+    def __init__(self, dst: HostMemory, src: Region) -> None:
+        self._dst = dst
+        self._src = src
+        self.stored: Point | None = None
+        """Where the newest one ends."""
+
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
+        self.stored = stream.copy(self._dst, self._src, self._dst, waits)
+
+
+class Fetch:
+    """A copy of what was stored back to a temporary. It is submitted when that is in the host's
+    memory, since a device may read that as soon as a copy of it is submitted."""
+
+    def __init__(self, dst: Region, src: HostMemory, store: Store) -> None:
+        self._dst = dst
+        self._src = src
+        self._store = store
+
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
+        assert self._store.stored is not None, "what is fetched was stored before"
+        stream.wait(self._store.stored, "a value on its way to the host's memory")
+        stream.copy(self._dst, self._src, self._src, waits)
+
+
 class Meet:
     """Nothing but waits, so that what comes after the plan comes after its exchanges, too."""
 
@@ -92,7 +120,7 @@ class Meet:
 
 def region_of(place: BufferRange, regions: Regions) -> Region:
     """The bytes of a place that is not in the arena."""
-    assert place.argument is not None, "places in the arena are resolved when the plan is made"
+    assert isinstance(place.argument, int), "other places are resolved when the plan is made"
     whole = regions[place.argument]
     if place.whole:
         return whole

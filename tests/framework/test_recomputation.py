@@ -1,6 +1,8 @@
 """What `checkpoint` computes again: the same bits, in less memory."""
 
 import re
+import sys
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -70,10 +72,13 @@ def test_a_step_has_the_same_bits_in_less_memory():
     assert kept - least >= ROWS * 16 * WIDTH * 4, (kept, least)
 
 
-def within(memory):
-    """What a step of a GPT with dropout gives, its parameters behind it, and the bytes it takes."""
+def within(memory, host_memory=None, device=DEVICE, way=plain):
+    """What a step of a GPT with dropout gives, its parameters behind it, and the bytes it takes;
+    `way` calls its blocks."""
     ht.manual_seed(3)
-    net = spread_gpt.model().to(DEVICE)
+    net = spread_gpt.model().to(device)
+    for block in net.blocks:
+        block.forward = partial(way, block.forward)
     optimizer = optim.SGD(net.parameters(), lr=0.1)
     (batch,) = spread_gpt.batches(1)
 
@@ -85,27 +90,66 @@ def within(memory):
         optimizer.step()
         return found
 
-    step = ht.jit(step, memory=memory)
-    found = [t.numpy() for t in step(*(ht.tensor(x, device=DEVICE) for x in batch))]
+    step = ht.jit(step, memory=memory, host_memory=host_memory)
+    found = [t.numpy() for t in step(*(ht.tensor(x, device=device) for x in batch))]
     ((captured,),) = step._captured.values()
     return [*found, *(p.numpy() for p in net.parameters())], captured.plan, step.explain()
 
 
+def check_same(found, whole, *told):
+    assert len(found) == len(whole)
+    for value, want in zip(found, whole, strict=True):
+        assert value.tobytes() == want.tobytes(), told
+
+
+def least_of(*given):
+    with pytest.raises(InvalidCall, match=r"give it [0-9]+, or smaller arguments") as refused:
+        within(1, *given)
+    return int(re.search("takes ([0-9]+) at least", str(refused.value))[1])
+
+
+@cache
+def whole():
+    return within(None)
+
+
 @pytest.mark.slow
 def test_a_step_within_a_budget_has_the_same_bits_and_a_lesser_one_is_refused():
-    """Attention becomes one kernel with its gradients; of it nothing is computed again."""
-    whole, plan, _ = within(None)
-    with pytest.raises(InvalidCall, match=r"give it [0-9]+, or smaller arguments") as refused:
-        within(1)
-    least = int(re.search("takes ([0-9]+) at least", str(refused.value))[1])
+    """Attention, too, is computed again, by the kernel that computed it first."""
+    values, plan, _ = whole()
+    least = least_of()
     assert least < plan.live_nbytes
     for budget in (least, stream("budget").randrange(least, plan.live_nbytes)):
         found, again, said = within(budget)
         assert again.live_nbytes <= budget, said
         assert again.launches > plan.launches, said
-        assert "operators are computed again" in said
-        for value, want in zip(found, whole, strict=True):
-            assert value.tobytes() == want.tobytes(), (budget, said)
+        assert not re.search(r": 0 operators are computed again", said)
+        check_same(found, values, budget, said)
+
+
+@pytest.mark.slow
+def test_values_that_wait_in_the_hosts_memory_have_the_same_bits():
+    """Where that is not enough others are computed again, so both reach less than one of them."""
+    values, plan, _ = whole()
+    least = least_of(sys.maxsize)
+    assert least < least_of()
+    draw = stream("host")
+    for budget, host in (
+        (least, sys.maxsize),
+        (draw.randrange(least, plan.live_nbytes), sys.maxsize),
+    ):
+        found, again, said = within(budget, host)
+        assert again.live_nbytes <= budget, said
+        assert not re.search(r" 0 bytes are copied", said)
+        check_same(found, values, budget, host, said)
+
+
+@pytest.mark.slow
+def test_a_block_that_is_computed_again_has_the_same_bits_with_its_attention():
+    values, plan, _ = whole()
+    found, again, _ = within(None, way=checkpoint)
+    check_same(found, values)
+    assert again.arena_nbytes < plan.arena_nbytes
 
 
 def test_gradients_flow_to_what_a_function_reads_beside_its_arguments():

@@ -1,8 +1,9 @@
 """A GPT under strategies, on ranks: hal run -n 2 --devices cpu:0 spread_gpt.py PATH OPTIMIZER STEPS
 NAME ...
 
-Writes losses, gradient norms and gradients of every step as rank 0 has them, and what all ranks say
-of theirs."""
+A name is that of a strategy, as data+zero3, and behind an @ that of what is special with the model
+(`SPECIAL`). Writes losses, gradient norms and gradients of every step as rank 0 has them, and what
+all ranks say of theirs."""
 
 import hashlib
 import itertools
@@ -24,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from gpt import GPT, GPTConfig, decay_groups
 
 ROWS, CONTEXT, WIDTH, HEADS, VOCABULARY, LAYERS = 8, 16, 32, 4, 32, 2
+SIZES = {"": (WIDTH, HEADS, CONTEXT, VOCABULARY), "odd": (21, 3, CONTEXT + 1, VOCABULARY + 1)}
+"""Width, heads, positions and vocabulary; odd ones are divided neither by 2 nor by 4."""
 
 MEGATRON = {
     "*.qkv.*": Sharded(0, 3),
@@ -56,14 +59,47 @@ ELEMENTS = {
 }
 
 
+def tied(net):
+    """One parameter for the embedding and the logits."""
+    net.head.weight = net.token.weight
+
+
+def one(net):
+    """Every token chooses the same two experts, and the others get none."""
+    with ht.no_grad():
+        for block in net.blocks:
+            block.norm2.bias[0] = 4.0
+            first = block.mixture.router.weight[:, 0]
+            first.copy_(ht.tensor(np.array([0.2, -0.5, 0.5, -1.0], np.float32)))
+
+
+def dropless(net):
+    """No choice of an expert is dropped."""
+    for block in net.blocks:
+        block.mixture.capacity = None
+
+
+SPECIAL = {f.__name__: f for f in (tied, one, dropless)}
+"""What may be special with a model; besides, its sizes may be odd, it has eight experts, or its
+gradients are unclipped."""
+
+
+def special_of(name):
+    return name.partition("@")[2]
+
+
 def composed(name, ranks):
     """The strategy that names like "data+zero3" say: each has two ranks, the last one what is
     left."""
+    name, _, special = name.partition("@")
     found = None
     *first, last = name.split("+")
     elements = ELEMENTS
     if "expert" in name:
         elements = ELEMENTS | {"tensor": lambda n, name="tensor": tensor(n, WITH_EXPERTS, name)}
+    if special == "tied":
+        shards = {pattern: p for pattern, p in MEGATRON.items() if pattern != "head.weight"}
+        elements = ELEMENTS | {"tensor": lambda n, name="tensor": tensor(n, shards, name)}
     for element in (*first, last):
         size = ranks // 2 ** len(first) if element is last else 2
         made = elements[element](size)
@@ -92,9 +128,13 @@ STRATEGIES = {
 }
 
 
-def model(layers=LAYERS, experts=0):
+def model(layers=LAYERS, experts=0, special=""):
     ht.manual_seed(5)
-    return GPT(GPTConfig(layers, WIDTH, HEADS, CONTEXT, VOCABULARY, 0.1, experts))
+    sizes = SIZES["odd" if special == "odd" else ""]
+    net = GPT(GPTConfig(layers, *sizes, 0.1, experts))
+    if special in SPECIAL:
+        SPECIAL[special](net)
+    return net
 
 
 def batches(steps, rows=ROWS):
@@ -117,7 +157,7 @@ def in_turn(count):
     return backward
 
 
-def stepper(trained, kind, gradients=True, backward=None, micro_batches=1):
+def stepper(trained, kind, gradients=True, backward=None, micro_batches=1, clip=True):
     """One step as a script has it, for one device; it gives the gradients, too."""
     groups = decay_groups(trained, 0.1)
     optimizer = optim.SGD(groups, lr=0.1) if kind == "sgd" else optim.AdamW(groups, lr=1e-2)
@@ -132,7 +172,7 @@ def stepper(trained, kind, gradients=True, backward=None, micro_batches=1):
         optimizer.zero_grad()
         loss = gather(loss_of if micro_batches > 1 else trained.loss, tokens, targets)
         found = [p.grad for p in trained.parameters()] if gradients else []
-        norm = nn.utils.clip_grad_norm_(trained.parameters(), 0.5)
+        norm = nn.utils.clip_grad_norm_(trained.parameters(), 0.5) if clip else loss
         optimizer.step()
         return [loss, norm, *found]
 
@@ -141,7 +181,7 @@ def stepper(trained, kind, gradients=True, backward=None, micro_batches=1):
 
 def experts_of(name):
     """The experts of the model that a strategy of this name is for."""
-    return EXPERTS if "expert" in name else 0
+    return (8 if "@eight" in name else EXPERTS) if "expert" in name else 0
 
 
 def micro_batches_of(name):
@@ -149,12 +189,12 @@ def micro_batches_of(name):
 
 
 def rows_of(name):
-    return 2 * ROWS if "pipeline" in name else ROWS
+    return 12 if "@eight" in name else 2 * ROWS if "pipeline" in name else ROWS
 
 
 def trained(strategy, kind, steps, name):
     """What each step gives, the parameters at the end, and what the step exchanges."""
-    net = model(experts=experts_of(name))
+    net = model(experts=experts_of(name), special=special_of(name))
     count = micro_batches_of(name)
     backward, found = in_turn(count), {}
     if strategy is not None:
@@ -162,7 +202,8 @@ def trained(strategy, kind, steps, name):
         def backward(*given):
             return spread.backward(*given)
 
-    step, optimizer = stepper(net, kind, True, backward, count)
+    clip = special_of(name) != "unclipped"
+    step, optimizer = stepper(net, kind, True, backward, count, clip)
     ht.manual_seed(11)
 
     def run():
@@ -206,7 +247,7 @@ def distances(found, whole, steps):
 
 def model_of(name):
     """What says which steps of one device those of a strategy are compared with."""
-    return experts_of(name), micro_batches_of(name)
+    return experts_of(name), micro_batches_of(name), special_of(name)
 
 
 def compare(path, kind, steps, names):

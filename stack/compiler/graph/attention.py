@@ -107,6 +107,27 @@ def _users(outputs: tuple[Node, ...]) -> Mapping[Node, int]:
     return users
 
 
+def has_gradients(outputs: tuple[Node, ...]) -> bool:
+    """Whether a product of a softmax's weights is among the outputs whose powers something else
+    needs, too: a training step, in which `checkpoint` may have the same attention once more without
+    that. One kernel sums in another order, so there no attention is one."""
+    users = _users(outputs)
+    for n in toposort(outputs):
+        weights = n.srcs[0] if n.op == "matmul" else n
+        while weights.op == "cast":
+            (weights,) = weights.srcs
+        if n.op != "matmul" or weights.op != "mul":
+            continue
+        for power, over in (weights.srcs, weights.srcs[::-1]):
+            total = over
+            for op in ("expand", "recip"):
+                total = total.srcs[0] if total.op == op else total
+            of_powers = total.op == "reduce" and total.srcs == (power,) and power.op == "exp"
+            if of_powers and users[power] > 2:
+                return True
+    return False
+
+
 def _attention(n: Node, users: Mapping[Node, int], small: bool) -> Node | None:
     weights, v = n.srcs
     while weights.op == "cast" and users[weights] == 1:

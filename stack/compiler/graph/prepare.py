@@ -22,6 +22,7 @@ from stack.ir.pattern import capture
 from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify import simplify
 from stack.ops import OPS
+from stack.ops.attention import SEALED
 from stack.ops.numeric import identity
 
 FEW = 512
@@ -267,7 +268,12 @@ def _is_left(n: Node) -> bool:
     return n.type.size > 0 and n.op in _ROWS
 
 
+def _is_composed_unsealed(n: Node) -> bool:
+    return n.op not in SEALED and _is_composed(n)
+
+
 _COMPOSED: Rows = ((capture("n", when=_is_composed), _decomposed),)
+_COMPOSED_UNSEALED: Rows = ((capture("n", when=_is_composed_unsealed), _decomposed),)
 _LOWERABLE: Rows = ((capture("n", when=_is_left), lambda n: _ROWS[n.op](n)),)
 
 
@@ -275,6 +281,11 @@ def decomposed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs without operators that are others, put together, but those that `fold_sums`
     reads."""
     return rewrite(outputs, _COMPOSED)
+
+
+def decomposed_but_sealed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The same, where attention that was found before stays as it is."""
+    return rewrite(outputs, _COMPOSED_UNSEALED)
 
 
 def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -337,10 +348,16 @@ Pass = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 meaning."""
 
 
+def first_passes(*folds: Pass) -> tuple[Pass, ...]:
+    """What comes first of all, in order; `folds` find what is more than a product in its parts, and
+    leave what they have found as it is."""
+    return (numbered, simplify, decomposed_but_sealed if folds else decomposed, *folds)
+
+
 def passes(*folds: Pass) -> tuple[Pass, ...]:
-    """What comes before fusion, in order; `folds` find what is more than a product in its parts,
-    before sums of products, which may be among these, become deeper products."""
-    return (numbered, simplify, decomposed, *folds, fold_sums, lowerable, own_buffers)
+    """What comes before fusion, in order: folds before sums of products, which may be among what
+    they look for, become deeper products."""
+    return (*first_passes(*folds), fold_sums, lowerable, own_buffers)
 
 
 PASSES = passes()

@@ -7,8 +7,8 @@ where little crosses (Chen et al., arXiv 1604.06174). Of a segment that is compu
 crosses its ends is kept. What is late and reads others of its values reads copies, which wait for
 what arrives there first: in a training step the gradient of the segment's result.
 
-What attention computes, and what it reads, is kept: it becomes one kernel with its gradients
-(`trained`), which sums in another order than one without them.
+An attention is one operator here, if it is one kernel of the device: it is computed again by the
+same kernel.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from hal.core.errors import InvalidCall
 from hal.tile.node import Node, rebuild, toposort
 from stack.compiler.graph.roots import base, choose_roots
-from stack.compiler.graph.turns import numbered
 from stack.compiler.program import GraphRequest
-from stack.ir.simplify import simplify
 from stack.ops import OPS, is_exchange
+from stack.ops.attention import SEALED, expressions, inside, over_leaves
 from stack.ops.behind import behind
 from stack.ops.operator import OpKind
 
@@ -35,41 +33,34 @@ SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 @dataclass(frozen=True, slots=True)
 class Recomputation:
     """A request of the same outputs, bit for bit, that takes `nbytes`, of which `again` operators
-    are computed twice; `kept_nbytes` is what the request took that keeps everything."""
+    are computed twice."""
 
     request: GraphRequest
     nbytes: int
-    kept_nbytes: int
-    again: int
+    again: int = 0
     segments: str = "none"
-
-    def __str__(self) -> str:
-        return (
-            f"takes {self.nbytes} bytes, {self.kept_nbytes} with every value kept: "
-            f"{self.again} operators are computed again, of segments {self.segments}"
-        )
 
 
 def within(
-    request: GraphRequest, budget: int, nbytes_of: Callable[[GraphRequest], int], what: str
+    request: GraphRequest,
+    budget: int,
+    nbytes_of: Callable[[GraphRequest], int],
+    folded: Callable[[GraphRequest], GraphRequest],
 ) -> Recomputation:
     """The request with as little computed again as it takes to need at most `budget` bytes, by
-    `nbytes_of`: the first number of segments that is enough, and of these as few as are enough.
-    `what` names it.
-
-    Raises InvalidCall, with the least bytes that were found, where none is enough.
+    `nbytes_of`: the first number of segments that is enough, and of these as few as are enough;
+    where none is enough, with what leaves the least. `folded` finds in a request the operators that
+    it is compiled as.
     """
-    kept = nbytes_of(request)
-    if kept <= budget:
-        return Recomputation(request, kept, kept, 0)
-    line = _Line(request)
+    least = Recomputation(request, nbytes_of(request))
+    if least.nbytes <= budget:
+        return least
+    line = _Line(folded(request))
 
     def tried(count: int, dropped: int) -> Recomputation:
         made, again = line.again(count, dropped)
-        said = f"1 to {dropped} of {count}"
-        return Recomputation(made, nbytes_of(made), kept, again, said)
+        return Recomputation(made, nbytes_of(made), again, f"1 to {dropped} of {count}")
 
-    least = kept
     seen: set[tuple[int, ...]] = set()
     for count in SEGMENTS:
         cuts = line.cuts(count)
@@ -77,7 +68,7 @@ def within(
             continue
         seen.add(cuts)
         found = tried(count, len(cuts))
-        least = min(least, found.nbytes)
+        least = min(least, found, key=lambda r: r.nbytes)
         if found.nbytes > budget:
             continue
         low, high = 1, len(cuts)
@@ -89,31 +80,32 @@ def within(
             else:
                 low = middle + 1
         return found
-    raise InvalidCall(
-        f"{what} may take {budget} bytes, and takes {least} at least, with all computed again that "
-        f"can be, {kept} with every value kept; give it {least}, or smaller arguments"
-    )
+    return least
 
 
 class _Line:
-    """The nodes of a request in an order, and what is early in it."""
+    """The nodes of a request in an order, and what is early in it. What an attention computes of
+    each score is no node of its own, but a part of that: `srcs` has what it reads."""
 
     def __init__(self, request: GraphRequest) -> None:
-        outputs = simplify(numbered(request.outputs))
-        self.request = replace(request, outputs=outputs)
-        self.order = list(toposort(outputs))
+        self.request = request
+        order = list(toposort(request.outputs))
+        sealed = [n for n in order if n.op in SEALED]
+        self.inner = over_leaves([x for n in sealed for x in expressions(n)])
+        self.order = [n for n in order if n not in self.inner]
+        self.srcs = {n: self._read(n) for n in self.order}
         self.place = {n: i for i, n in enumerate(self.order)}
         self.stored = choose_roots(self.request)
         self.free: set[Node] = set()
         """Inputs, constants and views of them: they are there, or cost nothing."""
         for n in self.order:
             is_view = OPS[n.op].kind is OpKind.MOVEMENT or n.op == "cast"
-            if n.op in ("input", "const") or (is_view and n.srcs[0] in self.free):
+            if n.op in ("input", "const", "arange") or (is_view and n.srcs[0] in self.free):
                 self.free.add(n)
         self.peak = self._peak()
         self.readers: dict[Node, list[int]] = {n: [] for n in self.order}
         for i, n in enumerate(self.order):
-            for s in n.srcs:
+            for s in self.srcs[n]:
                 self.readers[s].append(i)
         early = self.order[: self.peak + 1]
         self.own = [n for n in early if n not in self.free]
@@ -127,6 +119,22 @@ class _Line:
         self.crossing = list(accumulate(change))[:-1]
         """Bytes that early nodes behind each place read of those up to it."""
 
+    def _read(self, n: Node) -> tuple[Node, ...]:
+        if n.op not in SEALED:
+            return n.srcs
+        parts = [x for x in inside(expressions(n)) if x in self.inner]
+        below = (*n.srcs, *(s for x in parts for s in x.srcs))
+        return tuple(dict.fromkeys(s for s in below if s not in self.inner))
+
+    def made(self, n: Node, of: Callable[[Node], Node]) -> Node:
+        """The node, which reads other nodes in the place of its own."""
+        done: dict[Node, Node] = {}
+        for x in inside(expressions(n)) if n.op in SEALED else ():
+            if x in self.inner:
+                done[x] = rebuild(x, tuple(done[s] if s in done else of(s) for s in x.srcs))
+        srcs = tuple(done[s] if s in done else of(s) for s in n.srcs)
+        return rebuild(n, srcs)
+
     def _nbytes(self, n: Node) -> int:
         return n.type.nbytes if n in self.stored and n not in self.free else 0
 
@@ -138,7 +146,7 @@ class _Line:
         last = {n: i for i, n in enumerate(self.order)}
         reads: dict[Node, frozenset[Node]] = {}
         for i, n in enumerate(self.order):
-            below = [frozenset((s,)) if s in self.stored else reads[s] for s in n.srcs]
+            below = [frozenset((s,)) if s in self.stored else reads[s] for s in self.srcs[n]]
             reads[n] = frozenset().union(*below)
             if n in self.stored:
                 last.update(dict.fromkeys(reads[n], i))
@@ -162,41 +170,12 @@ class _Line:
                 found[at] = None
         return tuple(sorted(found))
 
-    def _of_softmaxes(self) -> set[Node]:
-        """The early values of each softmax: from the operands of the product that it is of to those
-        of the products that read it."""
-        found: set[Node] = set()
-        for power in self.own:
-            if power.op != "exp" or power.srcs[0].op != "sub":
-                continue
-            stack = [power]
-            while stack:
-                n = stack.pop()
-                if n in found or n in self.free or self.place[n] > self.peak:
-                    continue
-                found.add(n)
-                if n.op == "matmul":
-                    found.update(x for s in n.srcs for x in _views(s))
-                elif n.op != "reduce":
-                    stack += n.srcs
-            stack = [self.order[i] for i in self.readers[power]]
-            while stack:
-                n = stack.pop()
-                if n in found or self.place[n] > self.peak:
-                    continue
-                found.add(n)
-                if n.op == "matmul":
-                    found.update(x for s in n.srcs for x in _views(s))
-                else:
-                    stack += [self.order[i] for i in self.readers[n]]
-        return found
-
     def again(self, count: int, dropped: int) -> tuple[GraphRequest, int]:
         """The request whose first `dropped` segments are computed again, and how many operators
         are."""
         cuts = self.cuts(count)
         segment = {n: bisect_left(cuts, self.place[n]) for n in self.own}
-        kept = {base(o) for o in self.request.outputs} | self._of_softmaxes()
+        kept = {base(o) for o in self.request.outputs}
         for n in self.own:
             ends = [r for r in self.readers[n] if r <= self.peak]
             crosses = ends and bisect_left(cuts, ends[-1]) > segment[n]
@@ -209,15 +188,6 @@ class _Line:
         return replace(self.request, outputs=outputs), len(copying.copies)
 
 
-def _views(n: Node) -> list[Node]:
-    """A value and those that it is a view of."""
-    found = [n]
-    while OPS[n.op].kind is OpKind.MOVEMENT or n.op == "cast":
-        n = n.srcs[0]
-        found.append(n)
-    return found
-
-
 class _Copying:
     """The late nodes, which read copies. What is late and follows from early nodes of the dropped
     segments alone, as a derivative of an activation does, is `local`: it belongs to its segment."""
@@ -225,7 +195,7 @@ class _Copying:
     def __init__(
         self, line: _Line, segment: Mapping[Node, int], kept: set[Node], dropped: int
     ) -> None:
-        self.line, self.kept = line, kept
+        self.line = line
         self.segment = dict(segment)
         self.done: dict[Node, Node] = {}
         self.copies: dict[tuple[int, Node], Node] = {}
@@ -234,7 +204,7 @@ class _Copying:
         self.local: set[Node] = set()
         follows = {n for n in line.own if self.segment[n] >= dropped}
         for n in line.order[line.peak + 1 :]:
-            below = [s for s in n.srcs if s not in line.free]
+            below = [s for s in line.srcs[n] if s not in line.free]
             own = [self.segment[s] for s in below if s in self.segment]
             is_local = len(own) == len(below) and all(i < dropped for i in own)
             if not follows.isdisjoint(below):
@@ -248,20 +218,19 @@ class _Copying:
     def outputs(self) -> tuple[Node, ...]:
         for i, n in enumerate(self.line.order):
             if i <= self.line.peak or n in self.local or n in self.line.free:
-                self.done[n] = rebuild(n, tuple(self.done[s] for s in n.srcs))
+                self.done[n] = self.line.made(n, self.done.__getitem__)
                 continue
-            again = [s for s in n.srcs if s in self.dropped or s in self.local]
-            for s in again:
-                self.arrived.setdefault(self.segment[s], self._arriving(n))
-            srcs = (
-                self._copied(s, self.segment[s]) if s in again else self.done[s] for s in n.srcs
-            )
-            self.done[n] = rebuild(n, tuple(srcs))
+            now = {s: self.done[s] for s in self.line.srcs[n]}
+            for s in now:
+                if s in self.dropped or s in self.local:
+                    self.arrived.setdefault(self.segment[s], self._arriving(n))
+                    now[s] = self._copied(s, self.segment[s])
+            self.done[n] = self.line.made(n, now.__getitem__)
         return tuple(self.done[o] for o in self.line.request.outputs)
 
     def _arriving(self, reader: Node) -> Node:
         """What the first late reader of a segment reads besides: the newest of it."""
-        others = [s for s in reader.srcs if s in self.follows]
+        others = [s for s in self.line.srcs[reader] if s in self.follows]
         latest = max(
             others, key=self.line.place.__getitem__, default=self.line.order[self.line.peak]
         )
@@ -274,7 +243,7 @@ class _Copying:
         stack = [root]
         while stack:
             n = stack[-1]
-            below = [s for s in n.srcs if s in self.dropped or s in self.local]
+            below = [s for s in self.line.srcs[n] if s in self.dropped or s in self.local]
             waiting = [s for s in below if (segment, s) not in self.copies]
             if (segment, n) in self.copies or not waiting:
                 stack.pop()
@@ -284,12 +253,13 @@ class _Copying:
         return self.copies[segment, root]
 
     def _copy(self, n: Node, segment: int, arrived: Node) -> Node:
-        srcs = [self.copies.get((segment, s), self.done[s]) for s in n.srcs]
-        late = [i for i, s in enumerate(n.srcs) if s not in self.line.free]
-        if not late:  # it waits for something all the same: what is least
-            given = [i for i, s in enumerate(n.srcs) if s.op != "const"]
-            late = [min(given, key=lambda i: n.srcs[i].type.nbytes)] if given else []
-        for i in late:
-            if (segment, n.srcs[i]) not in self.copies:
-                srcs[i] = behind(srcs[i], arrived)
-        return rebuild(n, tuple(srcs))
+        """The node of copies. One of which all operands are kept waits by what costs least; of an
+        attention the first one, since masks tell which products are made."""
+        line, given = self.line, self.line.srcs[n]
+        now = {s: self.copies.get((segment, s), self.done[s]) for s in given}
+        if not any((segment, s) in self.copies for s in given):
+            known = given[:1] if n.op in SEALED else [s for s in given if s.op != "const"]
+            late = [s for s in known if s not in line.free] or known
+            for s in sorted(late, key=lambda s: (s.type != arrived.type, s.type.nbytes))[:1]:
+                now[s] = behind(now[s], arrived)
+        return line.made(n, now.__getitem__)

@@ -8,6 +8,9 @@ associativity, and so takes no pass over keys.
 
 It is found in the graph as rules of differentiation and simplification leave it: from the powers of
 a softmax on, all users are elementwise operations, sums over keys and products.
+
+Beside attentions with gradients those without are computed by the same kernel: one may be the
+forward pass of another one that `checkpoint` computes again for its gradients, with the same bits.
 """
 
 from __future__ import annotations
@@ -49,11 +52,14 @@ def fold_gradients(outputs: tuple[Node, ...], cores: int) -> tuple[Node, ...]:
             users.setdefault(s, []).append(n)
     kept = set(outputs)
     found: dict[Node, Node] = {}
+    without: dict[Node, Node] = {}
     for n in order:
         if n.op == "exp" and all(map(is_fixed, n.shape)):
             match = _Match.of(n, users, kept)
             if match is not None:
                 found.update(match.values(cores) or {})
+                without.update(match.result() or {})
+    found |= without if found else {}
     return replaced(outputs, found) if found else outputs
 
 
@@ -165,11 +171,7 @@ class _Match:
         *batch, m, keys = self.power.shape
         d, n = q.shape[-1], v.shape[-1]
         saved = g.attention_saved(q, k, v, exponent, factor)
-
-        def part(of: Node, first: int, rows: int, columns: int) -> Node:
-            piece = g.slice_axis(of, len(batch), first, first + rows * columns)
-            return g.reshape(piece, (*batch, rows, columns))
-
+        part = self._part
         out = part(saved, 0, m, n)
         most, total = (g.cast(part(saved, m * n + i * m, m, 1), self.power.dtype) for i in (0, 1))
         taken = g.reduce("sum", g.mul(g.cast(given, out.dtype), out), len(batch) + 1)
@@ -195,6 +197,35 @@ class _Match:
             result = turned(results[kind]) if is_turned else results[kind]
             values[matmul] = g.cast(result, matmul.dtype)
         return values
+
+    def result(self) -> dict[Node, Node] | None:
+        """What takes the place of the one product of weights where there are no gradients; None
+        where there are, or it is no attention."""
+        if self.total is None or self.sums or len(self.products) != 1:
+            return None
+        ((product, n, is_turned, is_left),) = self.products
+        while n.op in ("cast", "permute"):
+            n = n.srcs[0]
+        factors = _factors(n)
+        over = [f for f in factors if f != ("mul", self.power) and not self._is_norm(f)]
+        (q, k), v = self.scores.srcs, product.srcs[1] if is_left else turned(product.srcs[0])
+        if is_turned is is_left or ("mul", self.power) not in factors:
+            return None
+        if len(over) + 2 != len(factors) or max(q.shape[-1], v.shape[-1]) > MOST_COLUMNS:
+            return None
+        leaf = {self.scores: g.scores(self.scores.type)}
+        made = substitute((self.exponent, _product(over, self.power)), leaf)
+        if len(over_leaves(made)) > MOST_NODES:
+            return None
+        saved = g.attention_saved(q, k, v, *made)
+        out = self._part(saved, 0, self.power.shape[-2], v.shape[-1])
+        return {product: g.cast(out if is_left else turned(out), product.dtype)}
+
+    def _part(self, of: Node, first: int, rows: int, columns: int) -> Node:
+        """A matrix for each head, of those that lie flat one after the other."""
+        batch = self.power.shape[:-2]
+        piece = g.slice_axis(of, len(batch), first, first + rows * columns)
+        return g.reshape(piece, (*batch, rows, columns))
 
     def _role(
         self,

@@ -55,12 +55,18 @@ def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
     given and what it reads beside by operations that are computed again."""
     arguments = set(given)
     own: dict[Node, None] = {}  # what depends on an argument
-    for n in toposort(outputs):
-        if n not in arguments and any(s in own or s in arguments for s in n.srcs):
+    for n in toposort(outputs, _below):
+        if n not in arguments and any(s in own or s in arguments for s in _below(n)):
             own[n] = None
-    read = dict.fromkeys(s for n in own for s in n.srcs if s not in own)
+    read = dict.fromkeys(s for n in own for s in _below(n) if s not in own)
     stands = {n: store.fresh(n.type) for n in read}
-    again = substitute(outputs, stands)
+    # Where a function stops gradients, as softmax does by what it subtracts, its copy stops them.
+    copies = dict(stands)
+    for n in own:
+        if not n.srcs:
+            copies[n] = store.barrier(*substitute(_below(n), copies))
+    stops = {copies[n]: store.origins[copies[n]] for n in own if n in copies}
+    again = substitute(outputs, copies)
     learned = {leaf: n for n, leaf in stands.items() if n.dtype.is_float}
     sources = tuple(learned.values())
     found: list[Node] = []
@@ -74,6 +80,8 @@ def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
             arrived = store.fresh(d.type)
             total = gradients([(copy, arrived)], lambda m: m in learned)
             late = {x: behind(n, d) if n in arguments else n for n, x in stands.items()}
+            for leaf, origin in stops.items():
+                late[leaf] = store.barrier(*substitute([origin], late))
             values = substitute(total.values(), {**late, arrived: d})
             by_leaf: Mapping[Node, Node] = dict(zip(total, values, strict=True))
             return [by_leaf.get(x) for x in learned]
@@ -81,6 +89,14 @@ def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
         rules[leaf] = Rule(sources, pull)
         found.append(leaf)
     return found
+
+
+def _below(n: Node) -> tuple[Node, ...]:
+    """What a node is computed from, also where gradients stop; nothing if it has a value or a rule
+    of its own for them."""
+    if n in store.arrays or n in store.histories or n in rules or n not in store.origins:
+        return n.srcs
+    return (store.origins[n],)
 
 
 def checkpoint_sequential(
