@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, substitute
 from hal.tile.numeric import NUMPY
@@ -22,6 +23,7 @@ from stack.ir.text import parse_graph, print_graph
 from stack.ir.verify import verify
 from tests.compiler.lowered import SIMD, run_lowered
 from tests.compiler.mesh.attention import attention, attention_of
+from tests.compiler.mesh.machine import meshed
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,25 @@ def test_gradients_take_memory_of_the_length(
     *batch, rows, depth = case.shape
     linear = prod(batch) * (rows + case.keys) * (depth + case.columns + 2)
     assert sum(program.temps) <= 4 * 3 * linear
+
+
+@pytest.mark.parametrize(
+    ("case", "info"), [(TRAINED[2], SIMD), (TRAINED[0], meshed(2, 2))], ids=["vectors", "mesh"]
+)
+def test_beside_gradients_attention_without_them_has_the_same_bits(
+    case: Trained, info: DeviceInfo
+) -> None:
+    """As `checkpoint` has it once forward alone, and again with its gradients."""
+    outputs, inputs = _trained(case)
+    again = g.input(4, inputs[0].type)
+    outputs += substitute(outputs[:1], {inputs[0]: again})
+    inputs.append(again)
+    rng = np.random.default_rng(case.keys)
+    arrays = [rng.standard_normal(n.shape).astype(NUMPY[n.dtype]) for n in inputs[:4]]
+    found, program = run_lowered(outputs, inputs, [*arrays, arrays[0]], info=info)
+    assert found[0].tobytes() == found[-1].tobytes()
+    folded = sum("attention" in c.kernel.name for c in program.calls)
+    assert folded == (3 if info is SIMD else 0)
 
 
 def _trained(case: Trained) -> tuple[list[Node], list[Node]]:

@@ -58,7 +58,7 @@ def fold_gradients(outputs: tuple[Node, ...], cores: int) -> tuple[Node, ...]:
             match = _Match.of(n, users, kept)
             if match is not None:
                 found.update(match.values(cores) or {})
-                without.update(match.result() or {})
+                without.update(match.alone() or {})
     found |= without if found else {}
     return replaced(outputs, found) if found else outputs
 
@@ -198,7 +198,7 @@ class _Match:
             values[matmul] = g.cast(result, matmul.dtype)
         return values
 
-    def result(self) -> dict[Node, Node] | None:
+    def alone(self) -> dict[Node, Node] | None:
         """What takes the place of the one product of weights where there are no gradients; None
         where there are, or it is no attention."""
         if self.total is None or self.sums or len(self.products) != 1:
