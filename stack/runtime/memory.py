@@ -38,7 +38,7 @@ class HostArena:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.memory = memoryview(np.empty(nbytes, np.uint8))
+        self.memory = np.empty(nbytes, np.uint8).data
 
 
 class Life(weakref.ref[Array]):
