@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from hal.core.errors import InvalidCall
 
 def plain(path: Path) -> dict[str, Any]:
     """What a TOML file says. Raises InvalidCall for one that is not there, or is none."""
+    import tomllib  # noqa: PLC0415  who hands in a script has none to read
+
     try:
         return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

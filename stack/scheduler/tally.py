@@ -34,7 +34,9 @@ class Tally:
 
     def add(self, other: Tally, sign: int) -> None:
         """Count another's devices in, or with sign -1 out."""
-        _add(self.occupied, other.occupied, sign)
+        occupied = self.occupied
+        for kind, amount in other.occupied.items():
+            occupied[kind] = occupied.get(kind, 0) + sign * amount
         if other.leaving or other.promised:
             _add(self.leaving, other.leaving, sign)
             _add(self.promised, other.promised, sign)
