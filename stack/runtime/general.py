@@ -11,7 +11,7 @@ for. Axes of 0 and of 1 belong to the skeleton: they mean something else than ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, count
 from operator import gt, itemgetter
@@ -151,35 +151,86 @@ def _sizes(
     symbols: dict[str, int] = {}
     columns = list(zip(*rows, strict=True))
     is_dim = {column for column, dim in zip(columns, dims, strict=True) if dim}
-    out: list[Any] = []
+    factors = _factors(columns, given)
+
+    def sized(i: int, column: Row) -> Any:
+        if column not in known:
+            found = _expressed(column, known, i < given, factors)
+            if found is None:
+                name = f"s{len(symbols)}"
+                found = facts.symbol(name, column[-1], 2 if column in is_dim else 0)
+                symbols[name] = i
+            known[column] = found
+        return known[column]
+
+    for column in factors:
+        sized(columns.index(column), column)
+    return tuple(
+        [c[0] if len(set(c)) == 1 else sized(i, c) for i, c in enumerate(columns)]
+    ), symbols
+
+
+def _factors(columns: Sequence[Row], given: int) -> list[Row]:
+    """The sizes within a graph that make up those of its inputs, from the least on: an input that
+    has several axes as one is told by them, for they cannot be told by it."""
+    varying: dict[Row, bool] = {}
     for i, column in enumerate(columns):
-        if len(set(column)) == 1:
-            out.append(column[0])
-            continue
-        found = known.get(column)
-        if found is None:
-            found = _expressed(column, known, i < given)
-        if found is None:
-            name = f"s{len(symbols)}"
-            found = facts.symbol(name, column[-1], 2 if column in is_dim else 0)
-            symbols[name] = i
-        known[column] = found
-        out.append(found)
-    return tuple(out), symbols
+        if len(set(column)) > 1:
+            varying.setdefault(column, i < given)
+    factors: list[Row] = []
+    while True:
+        known: dict[Row, Any] = dict.fromkeys(factors, 1)
+        alone: list[Row] = []
+        for column, is_given in varying.items():
+            if column in known:
+                continue
+            if _expressed(column, known, is_given, factors) is None:
+                if not is_given and any(_divides(column, c, varying) for c in alone):
+                    break
+                alone.append(column)
+            known[column] = 1
+        else:
+            return factors
+        factors = sorted([*factors, column], key=itemgetter(-1))
 
 
-def _expressed(column: Row, known: dict[Row, Any], given: bool) -> Any:
+def _divides(column: Row, product: Row, known: Container[Row]) -> bool:
+    """Whether a product is the column by a number, or by another column."""
+    if any(c <= 0 or p % c for c, p in zip(column, product, strict=True)):
+        return False
+    rest = tuple([p // c for c, p in zip(column, product, strict=True)])
+    return len(set(rest)) == 1 or rest in known
+
+
+def _expressed(column: Row, known: dict[Row, Any], given: bool, factors: Sequence[Row] = ()) -> Any:
     """A column as a simple expression of known ones, or None; that of an input as a product of two
-    alone."""
+    alone, or of `factors` and a number."""
     if given:
         for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
             if all(p * q == c for p, q, c in zip(a, b, column, strict=True)):
                 return x * y
-        return None
+        known = {c: known[c] for c in factors}
+        return _multiple(column, known)
     for other, size in known.items():
         apart = {c - o for c, o in zip(column, other, strict=True)}
         if len(apart) == 1:
             return size + apart.pop()
+    found = _multiple(column, known)
+    if found is not None:
+        return found
+    for other, size in known.items():
+        moves = [
+            (c - d, o - p) for c, d, o, p in zip(column[1:], column, other[1:], other, strict=False)
+        ]
+        slopes = {dc // do if do and dc % do == 0 else None for dc, do in moves if dc or do}
+        slope = slopes.pop() if len(slopes) == 1 else None
+        if slope and 1 < abs(slope) <= 1 << 20:
+            return size * slope + (column[0] - other[0] * slope)
+    return None
+
+
+def _multiple(column: Row, known: dict[Row, Any]) -> Any:
+    """A column as a number times one known column, or two; or None."""
     for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
         for factors, product in (
             ((x, y), [p * q for p, q in zip(a, b, strict=True)]),
@@ -189,14 +240,6 @@ def _expressed(column: Row, known: dict[Row, Any], given: bool) -> Any:
                 times = {c // p for c, p in zip(column, product, strict=True)}
                 if len(times) == 1:
                     return factors[0] * factors[1] * times.pop()
-    for other, size in known.items():
-        moves = [
-            (c - d, o - p) for c, d, o, p in zip(column[1:], column, other[1:], other, strict=False)
-        ]
-        slopes = {dc // do if do and dc % do == 0 else None for dc, do in moves if dc or do}
-        slope = slopes.pop() if len(slopes) == 1 else None
-        if slope and 1 < abs(slope) <= 1 << 20:
-            return size * slope + (column[0] - other[0] * slope)
     return None
 
 

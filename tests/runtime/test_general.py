@@ -152,6 +152,25 @@ def test_pieces_have_a_place_that_sizes_tell_by_a_condition_alone():
             check(engine, flat(*sizes), rng)
 
 
+def test_axes_that_come_as_one_are_told_by_their_factors():
+    """As those of a flat input are, whose own size tells none of them. A loop that 30 steps could
+    be split into is none of the others'."""
+
+    def flat(n):
+        x = leaf(0, 2 * n * 48)
+        scaled = g.mul(g.reshape(x, (2, n, 3, 16)), g.full((2, n, 3, 16), 2.0, F32))
+        parts = g.add(g.permute(scaled, (2, 1, 0, 3)), g.full((3, n, 2, 16), 1.0, F32))
+        rows = g.reshape(g.permute(parts, (1, 2, 0, 3)), (2 * n, 48))
+        across = g.contiguous(g.transpose(rows))
+        return GraphRequest((parts, rows, across, g.reduce("sum", rows, (0,))), (x,))
+
+    rng = np.random.default_rng(0)
+    with engine_of(hal.open("cpu:0", ())) as engine:
+        for n in (9, 30, 7, 20):
+            check(engine, flat(n), rng)
+        assert engine.families.compiled == {"specialised": 1, "general": 1}
+
+
 @pytest.mark.slow
 def test_one_graph_serves_all_sizes(engine):
     seed = random.randrange(1 << 32)

@@ -218,12 +218,10 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None
 def _boundary(rest: Affine, stride: int) -> Split | None:
     """The split after which what is left for the lower digits stays below one step of this one."""
     for axis, c in rest.terms:
-        inner, odd = divmod(stride, abs(c))
-        if (
-            abs(c) * (axis.size - 1) >= stride
-            and not odd
-            and axis.size % inner == 0
-            and axis.source is None
-        ):
-            return Split(axis, inner)
+        step = abs(c)
+        # Of sizes that are data it is to be known, and not a condition: the loops' sizes would not
+        # be known to make up the axis.
+        fits = divides(step, stride) and divides(stride // step, axis.size)
+        if fits and step * (axis.size - 1) >= stride and axis.source is None:
+            return Split(axis, stride // step)
     return None
