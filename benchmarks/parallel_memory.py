@@ -6,6 +6,9 @@ are nothing beside the layers. With P bytes of parameters on N ranks there are p
 gradients and two moments: 4 P; 2 P + 2 P / N by stage 1; P + 3 P / N by stage 2; 4 P / N by stage 3
 (Rajbhandari et al., arXiv 1910.02054). The exit status is the number of stages that need more than
 1.05 times as much. Under `hal run` this file is the job's script.
+
+Stages 1 and 2 both need P + 5 P / N here: gradients are in rows as soon as they are summed, and an
+update has this rank's rows of the parameters twice beside them, as they were and as they become.
 """
 
 from __future__ import annotations

@@ -113,6 +113,17 @@ def test_an_update_in_pieces_keeps_the_old_value_until_the_end() -> None:
     assert len(program.copies) == 1
 
 
+def test_an_update_in_pieces_that_read_nothing_of_others_is_in_place() -> None:
+    """As ranks put parameters together of what they gathered; other readers come first."""
+    x, y = source(0, 2, 6), source(1, 2, 6)
+    of_x, of_y = ([g.slice_axis(n, 1, i, i + 3) for i in (0, 3)] for n in (x, y))
+    arrays = [count(x), 10 * count(y)]
+    for pieces in (of_y[::-1], [g.neg(of_x[0]), of_y[0]], [g.neg(of_x[0]), g.exp(of_x[1])]):
+        outputs = [g.concat(pieces, 1), g.reduce("sum", x, (0, 1))]
+        program = check(outputs, [x, y], arrays, updates=((0, 0),))
+        assert not program.copies, pieces
+
+
 def test_an_update_of_a_reversed_view_needs_a_copy() -> None:
     x = source(0, 6)
     program = check([g.flip(x, 0)], [x], [count(x)], updates=((0, 0),))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hal.tile.node import Node
 from hal.tile.size import hint
@@ -114,28 +115,39 @@ def update_in_place(
             copies.append((output, target))
             continue
         extra, order = trial, new_order
-        fusion.homes[root] = fusion.homes[source]
+        old, new = fusion.homes[root], fusion.homes[source]
+        for n, home in fusion.homes.items():  # the root's, and those of its pieces
+            if (home.kind, home.index) == (old.kind, old.index):
+                fusion.homes[n] = replace(home, kind=new.kind, index=new.index)
     return order, copies
 
 
 def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
-    """Dependencies by which the root's kernel is the last to read the input that it overwrites;
-    None where it cannot be."""
-    writer = fusion.of.get(root)
-    if writer is None or not _reads_in_place(writer, root, source):
+    """Dependencies by which the kernels that write the root, or the pieces that it is put together
+    of, are the last to read the input that they overwrite; None where they cannot be."""
+    written: dict[Cluster, list[Node]] = {}
+    for piece in fusion.writers(root):
+        if piece not in fusion.of:
+            return None
+        written.setdefault(fusion.of[piece], []).append(piece)
+    if not all(_reads_in_place(c, pieces, source) for c, pieces in written.items()):
         return None
     readers = {
         fusion.of[r] for r, needs in fusion.needs.items() if source in needs and r in fusion.of
-    }
-    return {**extra, writer: extra.get(writer, set()) | readers - {writer}}
+    } - set(written)
+    return {**extra, **{c: extra.get(c, set()) | readers for c in written}}
 
 
-def _reads_in_place(cluster: Cluster, root: Node, source: Node) -> bool:
+def _reads_in_place(cluster: Cluster, written: Sequence[Node], source: Node) -> bool:
     """Whether every read of the input in its writer's kernel is of the element that is written."""
     nest = cluster.nest
-    if cluster.kind != "loops" or root not in nest.exprs:
+    if cluster.kind != "loops" or any(root not in nest.exprs for root in written):
         return False
     if any(r.op == "reduce" for r in nest.own):
         return False
-    found = [r for reads in nest.reads.values() for r in reads if r.root is source]
-    return all(not r.guards and same(r.offset, nest.own[root]) for r in found)
+    for reader, found in nest.reads.items():
+        places = [nest.own[w] for w in ((reader,) if reader in written else written)]
+        for r in found:
+            if r.root is source and (r.guards or not any(same(r.offset, at) for at in places)):
+                return False
+    return True
