@@ -15,9 +15,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import hal  # noqa: E402
 import stack.bridge.torch as bridge  # noqa: E402
+from hal.core.wrappers.faults import Faults  # noqa: E402
 from stack.bridge.torch import kernels, names, tape  # noqa: E402
 from stack.bridge.torch.compiled import backend  # noqa: E402
+from stack.framework import devices  # noqa: E402
+from stack.runtime import engine_of  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
 from tests.draw import stream  # noqa: E402
 
@@ -222,7 +226,9 @@ def test_an_index_out_of_range_is_told_at_the_next_wait(monkeypatch):
     """Where it is asked for; else nothing beside a tensor is written."""
     x = torch.zeros(8, device="hal")
     far = torch.tensor([2, 3], device="hal")
+    fast = torch.compile(lambda w, at: torch.nn.functional.embedding(at, w), backend=backend)
     for wrong in (
+        lambda: fast(x.view(2, 4), far),
         lambda: x[2:4].index_put_((far,), torch.ones(1, device="hal")),
         lambda: x[2:4].scatter_(0, far, 5.0),
         lambda: torch.nn.functional.embedding(far, x.view(2, 4)),
@@ -276,6 +282,26 @@ def test_a_smaller_step_works_after_a_first_one_that_took_too_much():
     for w, twin in zip(weights, twins, strict=True):
         same(w.detach(), twin.detach(), 1e-6)
     assert adam.state[weights[0]]["exp_avg"].isfinite().all().item()
+
+
+def test_a_failure_is_told_where_it_is_waited_for_and_a_lost_device_from_then_on(monkeypatch):
+    """With its first cause and the operator that owed it. Another device goes on."""
+    faults = Faults("launch-fault at replay nth 2; device-lost at replay nth 4")
+    with engine_of(hal.open("cpu:0", ["validate", faults])) as lossy:
+        monkeypatch.setitem(devices.engines, "lossy", lossy)
+        monkeypatch.setenv("HAL_DEVICES", "cpu:0,lossy")
+        x = torch.arange(4.0).to("hal:1")
+        try:
+            assert (x * 2).sum().item() == 12
+            with pytest.raises(torch.AcceleratorError, match=r"launch-fault in replay sum_"):
+                (x * 3).sum().item()
+            assert (x * 2).sum().item() == 12
+            for use in (lambda: (x * 3).sum().item(), x.cpu, lambda: torch.hal.synchronize(1)):
+                with pytest.raises(torch.AcceleratorError, match=r"device-lost in replay sum_"):
+                    use()
+            assert torch.ones(3, device="hal:0").sum().item() == 3
+        finally:
+            del kernels._tapes[1]
 
 
 def test_a_forked_child_is_refused():

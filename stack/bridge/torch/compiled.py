@@ -36,9 +36,8 @@ def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> C
 def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     names = _names(graph)
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    is_one = all(_is_lowered(n) for n in names) and not all(_is_number(n) for n in inputs)
-    if not is_one or ranges.is_on():  # it runs operator by operator: torch decomposes or refuses
-        return make_boxed_func(graph.forward)
+    if not all(_is_lowered(n) for n in names) or all(_is_number(n) for n in inputs):
+        return make_boxed_func(graph.forward)  # by operators, which torch decomposes or refuses
     drawing = any(name in draws.IN_GRAPHS for name in names)
     whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph, drawing))
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
@@ -55,11 +54,15 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         *made, stream.state = call(whole, (stream.state, *operands), {})
         return made
 
-    if len(places) == len(given) and not any(back):
-        return make_boxed_func(computed)
+    is_plain = len(places) == len(given) and not any(back)
 
     def run(*args: Any) -> list[Any]:
+        if ranges.is_on():  # operator by operator, whose indices are looked at
+            by_operators: list[Any] = graph.forward(*args)
+            return by_operators
         made = computed(*args)
+        if is_plain:
+            return made
         out: list[Any] = list(given)
         for place, number in numbers.items():
             out[place] = _number(number, args)
