@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hal.tile.node import Node
@@ -18,16 +20,18 @@ from stack.framework.tensor import Tensor
 __all__ = [
     "Function",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "grad",
     "inference_mode",
     "no_grad",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Sequence) else [value]
+    return [value] if isinstance(value, Tensor) else list(value)
 
 
 def _seeds(outputs: Sequence[Tensor], given: Any) -> list[tuple[Node, Node]]:
@@ -188,6 +192,22 @@ def _follow(cls: type[Function], ctx: Context, args: Sequence[Any], outputs: lis
 
     rules[leaf] = Rule(tuple(shapes), pull)
     return (Tensor(n, device, requires_grad=True) for n in parts(leaf))
+
+
+def set_detect_anomaly(mode: bool, check_nan: bool = True) -> AbstractContextManager[None]:
+    """Nothing for False. Warns for True, since no NaN is looked for in gradients; errors of
+    operations name the line that called them in any case."""
+    if mode:
+        warnings.warn(
+            "gradients are not searched for NaN here: set_detect_anomaly(True) changes nothing",
+            stacklevel=2,
+        )
+    return nullcontext()
+
+
+def detect_anomaly(check_nan: bool = True) -> AbstractContextManager[None]:
+    """`set_detect_anomaly(True)`."""
+    return set_detect_anomaly(True, check_nan)
 
 
 if not TYPE_CHECKING:

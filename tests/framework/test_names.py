@@ -290,6 +290,17 @@ def test_a_missing_name_says_the_nearest(look, nearest):
         look()
 
 
+def test_parameters_take_attributes_and_gradients_any_iterable():
+    model = nn.Linear(2, 1)
+    model.weight.is_shared = True
+    assert (model.weight.is_shared, hasattr(model.bias, "is_shared")) == (True, False)
+    params = dict(model.named_parameters())
+    found = ht.autograd.grad(model(ht.ones(1, 2)).sum(), params.values())
+    assert [d.tolist() for d in found] == [[[1.0, 1.0]], [1.0]]
+    with ht.autograd.set_detect_anomaly(False), pytest.warns(match="changes nothing"):
+        ht.autograd.set_detect_anomaly(True)
+
+
 def test_pythons_types_are_element_types():
     for kind, dtype in ((bool, ht.bool), (int, ht.int64), (float, ht.float64)):
         x = ht.ones(2)

@@ -556,3 +556,72 @@ def test_averages_of_models_are_pytorchs():
     np.testing.assert_allclose(rates, peer_rates)
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5)
+
+
+def own_optimizers(t):
+    """As users write them for PyTorch: one with a state, one around another."""
+
+    class Lion(t.optim.Optimizer):
+        def __init__(self, params, lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1):
+            super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+        @t.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    p.data.mul_(1 - group["lr"] * group["weight_decay"])
+                    state = self.state[p]
+                    if len(state) == 0:
+                        state["step"], state["exp_avg"] = 0, t.zeros_like(p)
+                    state["step"] += 1
+                    mean, (first, second) = state["exp_avg"], group["betas"]
+                    update = mean.clone().mul_(first).add(p.grad, alpha=1 - first).sign_()
+                    p.add_(update, alpha=-group["lr"])
+                    mean.mul_(second).add_(p.grad, alpha=1 - second)
+
+    class Twice(t.optim.Optimizer):
+        def __init__(self, params, base, rho=0.05, **settings):
+            super().__init__(params, {"rho": rho, **settings})
+            self.base = base(self.param_groups, **settings)
+            self.param_groups = self.base.param_groups
+
+        @t.no_grad()
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        self.state[p]["before"] = p.data.clone()
+                        p.add_(p.grad * group["rho"])
+                        p.data = self.state[p]["before"]
+            self.base.step()
+
+    return Lion, Twice
+
+
+def test_users_write_optimizers_of_their_own(draw_floats):
+    mine, theirs = twins(draw_floats)
+    pairs = []
+    for t, params in ((ht, mine), (torch, theirs)):
+        lion, twice = own_optimizers(t)
+        first = lion([{"params": params[:2]}, {"params": params[2], "lr": 0.1}])
+        pairs.append((first, twice(params[3:], t.optim.SGD, lr=0.1, momentum=0.9), lion))
+    rates = [
+        t.optim.lr_scheduler.StepLR(first, 2)
+        for t, (first, *_) in zip((ht, torch), pairs, strict=True)
+    ]
+    for step in range(5):
+        set_gradients(mine, theirs, step, missing={1} if step < 2 else ())
+        for (first, second, _), rate in zip(pairs, rates, strict=True):
+            first.step(), second.step(), rate.step()
+        if step == 2:
+            for i, (first, second, lion) in enumerate(pairs):
+                again = lion([{"params": g["params"]} for g in first.param_groups])
+                again.load_state_dict(first.state_dict())
+                pairs[i], rates[i].optimizer = (again, second, lion), again
+    same(mine, theirs)
+    assert pairs[0][0].state[mine[1]]["step"] == pairs[1][0].state[theirs[1]]["step"] == 3
+    assert set(pairs[0][0].state_dict()["state"]) == {0, 1, 2}
+    with pytest.raises(NotImplementedError, match="Bare defines neither step nor update"):
+        type("Bare", (optim.Optimizer,), {})(mine, {}).step()

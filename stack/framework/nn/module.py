@@ -20,9 +20,10 @@ from stack.framework.tensor import placement as destination
 
 
 class Parameter(Tensor):
-    """A tensor that a module learns. It has the memory of `data`, not its history."""
+    """A tensor that a module learns. It has the memory of `data`, not its history. Programs may set
+    attributes of their own on it."""
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         given = empty(0) if data is None else data

@@ -3,7 +3,6 @@ PyTorch's form."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,7 +171,7 @@ class Shard:
 
     def cells(self) -> list[Tensor]:
         """All that a step changes, the parameters first."""
-        return [self.flat.cell, self.steps, *self.numbers.values(), *self.state.values()]
+        return [self.flat.cell, self.steps, *self.state.values(), *self.numbers.values()]
 
 
 @dataclass(slots=True)
@@ -214,15 +213,15 @@ class _TapedStep:
         value, *rest = map(_Placeholder, given)
         nodes = iter(rest)
         shard: Any = _copy(self.shard, steps=next(nodes))
-        shard.numbers = {key: next(nodes) for key in self.shard.numbers}
         shard.state = {name: next(nodes) for name in self.shard.state}
+        shard.numbers = {key: next(nodes) for key in self.shard.numbers}
         if shard.together is None:
             shard.blocks = next(nodes)
         own = _copy(self.optimizer, _cells={place: next(nodes) for place in self.places})
         gradient = shard.joined([next(nodes).node if a else None for a in self.active])
         value.node = own._moved(shard, value.node, gradient, self.active, _hold)
         return [
-            h.node for h in (value, shard.steps, *shard.numbers.values(), *shard.state.values())
+            h.node for h in (value, shard.steps, *shard.state.values(), *shard.numbers.values())
         ]
 
 
@@ -242,8 +241,10 @@ def _zeros(size: int, like: Tensor) -> Tensor:
     return state
 
 
-class Optimizer(ABC):
+class Optimizer:
     """Moves parameters against their gradients, all of them by one expression over a flat array.
+    A class of one's own defines `update` for that; or, as in PyTorch, `step` alone, which changes
+    parameters one after the other and keeps what it likes in `state[parameter]`.
 
     The parameters' values move into arrays that the optimizer owns. `param_groups` are dicts with
     "params" and settings; "lr" may be changed at any time, also between calls of a jitted step; the
@@ -265,6 +266,7 @@ class Optimizer(ABC):
         self.shards: tuple[Shard, ...] = ()
         self._written: dict[Place, float] = {}
         self._cells: dict[Place, Tensor] = {}
+        self._own: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.moving: frozenset[Place] = frozenset()
         for group in _grouped(params):
             self._add(group)
@@ -272,9 +274,14 @@ class Optimizer(ABC):
         self.context = here.context
         add_settler(self)
 
-    @abstractmethod
+    @property
+    def _is_flat(self) -> bool:
+        """Whether it moves parameters by `update`."""
+        return type(self).update is not Optimizer.update
+
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         """The new flat parameters and the new flat state by name."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither step nor update")
 
     def state_at_first(self, name: str) -> float:
         """What a state has in each place before the first step."""
@@ -292,6 +299,8 @@ class Optimizer(ABC):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient. A closure is called first, to compute the loss
         and its gradients; its result is returned."""
+        if not self._is_flat:
+            raise NotImplementedError(f"{type(self).__name__} defines neither step nor update")
         loss = None
         if closure is not None:
             with enable_grad():
@@ -422,6 +431,8 @@ class Optimizer(ABC):
 
     def settle(self) -> None:
         """Bring what was changed on the host to the device."""
+        if not self._is_flat:
+            return
         for k, group in enumerate(self.param_groups):
             for name, part in (("lr", None), *self.schedulable):
                 value = group[name] if part is None else group[name][part]
@@ -466,6 +477,9 @@ class Optimizer(ABC):
                 raise TensorError(f"unknown settings {[name]}; did you mean {near[0]!r}?")
         _check(params, {id(p) for g in self.param_groups for p in g["params"]})
         full = {**self.defaults, **extra, "params": params}
+        if not self._is_flat:
+            self.param_groups.append(full)
+            return
         if not isinstance(full["lr"], Tensor) and not full["lr"] >= 0:
             raise ValueError(f"a learning rate is at least 0, got {full['lr']!r}")
         self.param_groups.append(full)
@@ -479,6 +493,8 @@ class Optimizer(ABC):
 
     def _place(self, groups: Iterable[int]) -> None:
         """Move the parameters of these groups into shards."""
+        if not self._is_flat:
+            return
         each = [(k, p) for k, group in enumerate(self.param_groups) for p in group["params"]]
         placed: dict[tuple[str, DType], list[Member]] = defaultdict(list)
         chosen = set(groups)
@@ -501,7 +517,10 @@ class Optimizer(ABC):
 
     @property
     def state(self) -> dict[Tensor, dict[str, Tensor]]:
-        """What is kept for each parameter, by name, as of now; `load_state_dict` changes it."""
+        """What is kept for each parameter, by name, as of now; `load_state_dict` changes it. Of a
+        class that defines `step` alone, what that put there."""
+        if not self._is_flat:
+            return self._own
         found = self.state_dict()["state"]
         params = [p for group in self.param_groups for p in group["params"]]
         return {params[i]: parts for i, parts in found.items()}
@@ -510,6 +529,8 @@ class Optimizer(ABC):
         """All tensors that steps read and write beside parameters and gradients, by name, as they
         lie: who copies them has this optimizer's state to the bit, where its settings are equal."""
         found = {f"setting {place}": t for place, t in self._cells.items()}
+        for i, kept in self._own_by_number().items():
+            found |= {f"{i}.{name}": t for name, t in kept.items() if isinstance(t, Tensor)}
         for i, shard in enumerate(self.shards):
             found[f"{i}.steps"] = shard.steps
             found |= {f"{i}.number {key}": t for key, t in shard.numbers.items()}
@@ -519,7 +540,10 @@ class Optimizer(ABC):
     def state_dict(self) -> dict[str, Any]:
         """ "state": by parameter number its "step" and its tensors by name; "param_groups": the
         settings."""
-        state: dict[int, dict[str, Any]] = {}
+        state: dict[int, dict[str, Any]] = {
+            i: {k: v.detach() if isinstance(v, Tensor) else v for k, v in kept.items()}
+            for i, kept in self._own_by_number().items()
+        }
         for shard in self.shards:
             for at, i in enumerate(shard.indices):
                 parts = {n: view(s, shard.layout, at).detach() for n, s in shard.state.items()}
@@ -535,6 +559,11 @@ class Optimizer(ABC):
             groups.append({**plain, "params": list(range(first, first + len(group["params"])))})
             first += len(group["params"])
         return {"state": dict(sorted(state.items())), "param_groups": groups}
+
+    def _own_by_number(self) -> dict[int, dict[str, Any]]:
+        """What a class's own `step` keeps, by the parameters' numbers."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        return {i: self._own[p] for i, p in enumerate(params) if p in self._own}
 
     def plain(self) -> dict[str, Any]:
         """What says beside `cells()` how steps go on: the groups' settings, and which parameters'
@@ -573,6 +602,14 @@ class Optimizer(ABC):
                 rebind(shard.state[name], _joined(shard, name, parts))
         for group, new in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in new.items() if k not in {"params", *WAYS}})
+        if not self._is_flat:
+            params = [p for group in self.param_groups for p in group["params"]]
+            self._own.clear()
+            for i, kept in parts.items():
+                self._own[params[i]] = {
+                    k: v.to(params[i].device).clone() if isinstance(v, Tensor) else v
+                    for k, v in kept.items()
+                }
         for shard in self.shards:
             counts = [float(parts.get(i, {}).get("step", 0)) for i in shard.indices]
             after = {count: self.numbers_at(count) for count in counts}
