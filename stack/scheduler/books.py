@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from stack.scheduler.choice import Chosen
 from stack.scheduler.events import Decision
 from stack.scheduler.fifo import PlainFifo
 from stack.scheduler.gang import (
@@ -29,7 +30,8 @@ from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
 
 class Books:
     """One cluster's state. `open` are the jobs with options, and `choice` is what those wait for
-    that could start where others make more of the devices. `woken` are buckets whose first is
+    that could start where others make more of the devices; `choices` are what was chosen from last,
+    and what, which is the same for the same. `woken` are buckets whose first is
     another, or whose time has come, `stirred` what has changed that others wait for, `out` the
     decisions of the event that is handled."""
 
@@ -45,6 +47,7 @@ class Books:
         self.gangs: dict[int, Gang] = {}
         self.open: dict[Gang, None] = {}
         self.choice = Blocker("the choice of options")
+        self.choices: tuple[object, Chosen] | None = None
         self.buckets: dict[tuple[object, ...], Bucket] = {}
         self.occupants: dict[Domain, dict[Gang, None]] = {}
         self.promised: dict[Gang, None] = {}

@@ -9,6 +9,7 @@ with exchanges between pairs of jobs."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +17,8 @@ from dataclasses import dataclass, replace
 
 EXACT = 3000
 """Partial choices that are looked at before the search for the best one is given up."""
-PAIRS = 24
-"""Jobs up to which exchanges between two are looked for: their number grows with the square."""
+PAIRS = 16
+"""Jobs up to which the best choice of all, and exchanges between two, are looked for."""
 _GAIN = 1e-9
 
 
@@ -83,12 +84,14 @@ def choose(
     room = {("", kind): count for kind, count in free.items()} | dict(bounds or {})
     useful = [_useful(job, room) for job in jobs]
     now = {job.job: job.has for job in useful if job.has is not None}
-    best = _exact(useful, room)
+    best = _exact(useful, room) if len(useful) <= PAIRS else None
     if best is None:
         starts = [now, _least(useful), *_starts(useful, room)]
         whole = (start for start in starts if _holds(useful, start, room))
         tries = [_ascend(useful, room, dict(start)) for start in whole]
         best = max(tries, key=lambda chosen: worth(useful, chosen), default={})
+        if len(useful) <= PAIRS:
+            best = _ascend(useful, room, _exchange(useful, room, best))
     if _holds(useful, now, room) and worth(useful, best) <= worth(useful, now) * (1 + _GAIN):
         return now
     return best
@@ -209,43 +212,67 @@ def _starts(jobs: Sequence[Open], room: Room) -> list[Chosen]:
 
 
 def _ascend(jobs: Sequence[Open], room: Room, chosen: Chosen) -> Chosen:
-    """Take the change of one job with the greatest gain for a device while there is one, then
-    changes of two jobs at once that gain, until none does."""
+    """Take the change of one job with the greatest gain for a device, until none gains."""
+    left = dict(room)
+    for job in jobs:
+        _take(left, job, chosen.get(job.job))
+    changes: list[tuple[float, int, int, int]] = []
+    turns = [0] * len(jobs)
+    kept_up: dict[str, list[tuple[float, int, int, int]]] = {}
+
+    def offer(place: int) -> None:
+        job = jobs[place]
+        old = chosen.get(job.job)
+        has = job.worth(old)
+        for number, option in enumerate(job.options):
+            gain = job.worth(option) - has
+            if gain > _GAIN:
+                back = old.devices if old is not None and old.kind == option.kind else 0
+                rate = gain / max(option.devices - back, 0.5)
+                heapq.heappush(changes, (-rate, place, number, turns[place]))
+
+    for place in range(len(jobs)):
+        offer(place)
+    while changes:
+        change = heapq.heappop(changes)
+        _, place, number, turn = change
+        job, option = jobs[place], jobs[place].options[number]
+        if turn != turns[place]:
+            continue
+        old = chosen.get(job.job)
+        if not _fits(left, job, old, option):
+            kept_up.setdefault(option.kind, []).append(change)  # until devices fall free
+            continue
+        _take(left, job, old, -1)
+        _take(left, job, option)
+        chosen[job.job] = option
+        turns[place] += 1
+        offer(place)
+        if old is not None:
+            for again in kept_up.pop(old.kind, ()):
+                heapq.heappush(changes, again)
+    return chosen
+
+
+def _exchange(jobs: Sequence[Open], room: Room, chosen: Chosen) -> Chosen:
+    """Change two jobs at once while that gains."""
     left = dict(room)
     by_number = {job.job: job for job in jobs}
-    for number, option in chosen.items():
-        _take(left, by_number[number], option)
-    while True:
-        step = _best_single(jobs, left, chosen)
-        if not step and len(jobs) <= PAIRS:
-            step = _best_pair(jobs, left, chosen)
-        if not step:
-            return chosen
+    for job in jobs:
+        _take(left, job, chosen.get(job.job))
+    while step := _best_pair(jobs, left, chosen):
         for number in step:
             _take(left, by_number[number], chosen.pop(number, None), -1)
         for number, changed in step.items():
             _take(left, by_number[number], changed)
             if changed is not None:
                 chosen[number] = changed
+    return chosen
 
 
 def _fits(left: Room, job: Open, old: Alternative | None, new: Alternative) -> bool:
     back = old.devices if old is not None and old.kind == new.kind else 0
     return all(new.devices <= left[key] + back for key in _keys(job, new))
-
-
-def _best_single(jobs: Sequence[Open], left: Room, chosen: Chosen) -> dict[int, Alternative | None]:
-    best: dict[int, Alternative | None] = {}
-    best_rate = 0.0
-    for job in jobs:
-        old = chosen.get(job.job)
-        for option in job.options:
-            back = old.devices if old is not None and old.kind == option.kind else 0
-            gain = job.worth(option) - job.worth(old)
-            rate = gain / max(option.devices - back, 0.5)
-            if gain > _GAIN and rate > best_rate and _fits(left, job, old, option):
-                best_rate, best = rate, {job.job: option}
-    return best
 
 
 def _best_pair(jobs: Sequence[Open], left: Room, chosen: Chosen) -> dict[int, Alternative | None]:

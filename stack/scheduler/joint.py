@@ -105,7 +105,10 @@ def _chosen(books: Books) -> Iterator[tuple[Gang, Option | None]]:
     ways = {gang: _ways(books, gang) for gang in (*running, *between, *waiting)}
     opens = [_open(books, gang, ways[gang]) for gang in ways]
     free, bounds = _room(books, running, ways)
-    found = choose(opens, free, bounds)
+    given = opens, free, bounds
+    if books.choices is None or books.choices[0] != given:
+        books.choices = given, choose(opens, free, bounds)
+    found = books.choices[1]
     for gang, options in ways.items():
         alternative = found.get(gang.job)
         yield gang, None if alternative is None else options[alternative]
