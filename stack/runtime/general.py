@@ -363,6 +363,7 @@ class SizedGraph:
         self._layout: tuple[Layout, tuple[int, ...]] | None = None
         self.form = _map_graph(graph, self._note)
         """The graph with holes in the place of sizes."""
+        self._inputs, self._outputs = _typing(self.form.inputs), _typing(self.form.outputs)
         self.bound: object = None
         """Its launches on the engine's device, which makes them."""
         self._values = facts.values(self._sizes.values())
@@ -386,8 +387,7 @@ class SizedGraph:
 
     def types(self, sizes: tuple[int, ...]) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         """The types of the inputs and of the outputs for these sizes."""
-        form = self.form
-        return _types_at(form.inputs, sizes), _types_at(form.outputs, sizes)
+        return self._inputs(sizes), self._outputs(sizes)
 
     def sizes(self, values: Values) -> tuple[int, ...]:
         """All sizes of the graph."""
@@ -404,13 +404,18 @@ def at_sizes(size: Any, sizes: tuple[int, ...]) -> int:
     return found
 
 
-def _types_at(types: Sequence[Type], sizes: tuple[int, ...]) -> tuple[Type, ...]:
-    found = []
-    for t in types:
-        shape: Sequence[Any] = t.shape
-        has_holes = Hole in map(type, shape)
-        found.append(t.with_shape([at_sizes(d, sizes) for d in shape]) if has_holes else t)
-    return tuple(found)
+def _typing(types: Sequence[Type]) -> Callable[[tuple[int, ...]], tuple[Type, ...]]:
+    """What gives these types, of which some have holes, for sizes."""
+    whole = list(types)
+    sized = [(i, t) for i, t in enumerate(types) if Hole in map(type, t.shape)]
+
+    def at(sizes: tuple[int, ...]) -> tuple[Type, ...]:
+        found = whole.copy()
+        for i, t in sized:
+            found[i] = t.with_shape([at_sizes(d, sizes) for d in t.shape])
+        return tuple(found)
+
+    return at
 
 
 def _with_room(nbytes: int) -> int:

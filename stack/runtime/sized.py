@@ -35,11 +35,11 @@ def plan_of(resources: Resources, graph: SizedGraph, sizes: Sizes) -> Plan:
     """The plan of a graph for these sizes."""
     alignment = resources.memory.alignment
     layout, room = graph.layout(sizes, alignment)
-    if not _can_have_slots(resources, graph.form):
-        whole = graph.at(sizes)
-        return Plan(resources, whole, recorded(resources, whole, layout))
     bound = graph.bound
     if not isinstance(bound, SizedLaunches) or bound.layout is not layout:
+        if not _can_have_slots(resources, graph.form):
+            whole = graph.at(sizes)
+            return Plan(resources, whole, recorded(resources, whole, layout))
         bound = graph.bound = SizedLaunches(resources, graph.form, layout, room)
     inputs, outputs = graph.types(sizes)
     outline = CompiledGraph(inputs, outputs, graph.form.updates, (), ())
@@ -98,6 +98,11 @@ class SizedLaunches:
                 self._launchables.append(None)
         self._shapes = tuple(dict.fromkeys(h for c in form.calls for h in _holes_of(c)))
         self._shape = _picked([h.number for h in self._shapes])
+        launches = zip(form.calls, self._launchables, self._after, strict=True)
+        self._commands = [
+            None if _holes_of(c) else self._command(c, x, a, ()) for c, x, a in launches
+        ]
+        """Those that are the same for all sizes."""
         self._graphs: weakref.WeakValueDictionary[Sizes, RecordedGraph]
         self._graphs = weakref.WeakValueDictionary()
 
@@ -161,9 +166,9 @@ class SizedLaunches:
         found = self._graphs.get(shape)
         if found is None:
             commands = [
-                self._command(c, launchable, after, sizes)
-                for c, launchable, after in zip(
-                    self._form.calls, self._launchables, self._after, strict=True
+                self._command(c, launchable, after, sizes) if made is None else made
+                for made, c, launchable, after in zip(
+                    self._commands, self._form.calls, self._launchables, self._after, strict=True
                 )
             ]
             graph = self._device.record(commands)

@@ -16,7 +16,7 @@ class Bound:
     """The payload of a `Launchable`: the native object, and (parameter, slot) for each slot left
     open."""
 
-    __slots__ = ("pointer", "slots")
+    __slots__ = ("__weakref__", "pointer", "slots")
 
     def __init__(self, pointer: Any, slots: tuple[tuple[int, int], ...]) -> None:
         self.pointer = pointer

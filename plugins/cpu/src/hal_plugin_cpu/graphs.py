@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,29 +18,30 @@ from hal.core.values import (
     Graph,
     LaunchCommand,
     Param,
+    ParamKind,
     Point,
+    Region,
     Timeline,
     Waits,
 )
 from hal_plugin_cpu._native import ffi, lib
-from hal_plugin_cpu.arguments import check_bounds, native_argument
+from hal_plugin_cpu.arguments import Bound, check_bounds, native_argument
 from hal_plugin_cpu.launches import MAX_GRID
 from hal_plugin_cpu.session import Session
 from hal_plugin_cpu.transfers import check_pattern
 
 _NULL = ffi.NULL
 
+OUTLINES = 8
+"""How many outlines are kept for graphs that differ from earlier ones in grids alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The payload of a `Graph`: the native object and, per native slot, the contract's slot and
-    its parameter.
-
-    A slot that fills parameters of several types has a native slot for each.
-    """
+    """The payload of a `Graph`."""
 
     pointer: Any
-    natives: tuple[tuple[int, Param], ...]
+    outline: _Outline
 
 
 class Graphs:
@@ -48,25 +51,36 @@ class Graphs:
         self._session = session
         self._native = session.native
         self._faults = session.faults
+        self._outlines: OrderedDict[tuple[Any, ...], _Outline] = OrderedDict()
 
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
-        keep: list[Any] = []
         try:
-            natives = [_native_command(c, i, keep) for i, c in enumerate(commands)]
-            slots = _Slots(commands)
+            outline = self._outline(commands)
             out = ffi.new("hc_graph **")
             code = lib.hc_record(
-                self._native, len(natives), natives, len(slots.patches), slots.patches,
-                len(slots.natives), out,
+                self._native, len(commands), outline.with_grids(commands), outline.npatches,
+                outline.patches, len(outline.natives), out,
             )  # fmt: skip
         except (TypeError, AttributeError) as error:
             raise self._session.foreign("record", error) from error
         if code:
             self._session.refuse(code, "record", f"a launch's grid is beyond {MAX_GRID}")
-        recorded = Recorded(self._session.own(out[0]), tuple(slots.natives))
+        recorded = Recorded(self._session.own(out[0]), outline)
         name, epoch = self._session.name, self._session.epoch
-        return Graph(name, epoch, recorded, len(commands), slots.count)
+        return Graph(name, epoch, recorded, len(commands), outline.slots)
+
+    def _outline(self, commands: Sequence[Command]) -> _Outline:
+        if not all(type(c) is LaunchCommand for c in commands):
+            return _Outline(commands)
+        key = tuple([(id(c.launchable.native), c.after) for c in commands])  # type: ignore[union-attr]
+        found = self._outlines.pop(key, None)
+        if found is None or not found.is_of(commands):
+            found = _Outline(commands)
+        self._outlines[key] = found
+        while len(self._outlines) > OUTLINES:
+            self._outlines.popitem(last=False)
+        return found
 
     @hookimpl
     def replay(
@@ -76,7 +90,7 @@ class Graphs:
             raise InvalidCall(f"replay: the graph has {graph.slots} slots, {len(slots)} given")
         try:
             recorded = graph.native
-            values = [native_argument(p, slots[s], "replay") for s, p in recorded.natives]
+            values = recorded.outline.values(slots)
             value = lib.hc_replay(
                 self._native,
                 recorded.pointer,
@@ -92,6 +106,59 @@ class Graphs:
         if value < 0:
             self._session.refuse(value, "replay")
         return Point(timeline, value)
+
+
+class _Outline:
+    """What graphs share that differ in grids alone: the native commands and patches; `natives` has
+    per native slot the contract's slot and its parameter.
+
+    A slot that fills parameters of several types has a native slot for each.
+    """
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self._held: list[Any] = []
+        self._commands = ffi.new(
+            "hc_command[]", [_native_command(c, i, self._held) for i, c in enumerate(commands)]
+        )
+        slots = _Slots(commands)
+        self.natives, self.slots, self.npatches = slots.natives, slots.count, len(slots.patches)
+        self.patches = ffi.new("hc_patch[]", slots.patches)
+        launches = [c for c in commands if isinstance(c, LaunchCommand)]
+        self._grids = [c.grid for c in launches]
+        self._launchables: list[weakref.ref[Bound]] = []
+        if len(launches) == len(commands):
+            self._launchables = [weakref.ref(c.launchable.native) for c in launches]
+        self._buffers = [(s, p, p.kind is ParamKind.BUFFER) for s, p in self.natives]
+
+    def is_of(self, commands: Sequence[Command]) -> bool:
+        """Whether these launches are the ones that it was made of, and not others in the place of
+        some that are gone."""
+        found = [c.launchable.native for c in commands if isinstance(c, LaunchCommand)]
+        return [ref() for ref in self._launchables] == found
+
+    def with_grids(self, commands: Sequence[Command]) -> Any:
+        """The native commands, with the grids of these."""
+        found = self._commands
+        if self._launchables and [c.grid for c in commands] != self._grids:  # type: ignore[union-attr]
+            found = ffi.new("hc_command[]", len(commands))
+            ffi.memmove(found, self._commands, ffi.sizeof(found))
+            for i, (command, grid) in enumerate(zip(commands, self._grids, strict=True)):
+                if command.grid != grid:  # type: ignore[union-attr]
+                    found[i].grid = command.grid  # type: ignore[union-attr]
+        return found
+
+    def values(self, slots: Sequence[Argument]) -> list[tuple[Any, int]]:
+        """What the native slots take. Raises InvalidCall."""
+        found: list[tuple[Any, int]] = []
+        for slot, param, takes_buffer in self._buffers:
+            arg = slots[slot]
+            if takes_buffer and type(arg) is Region:  # most are
+                buffer, begin, nbytes = arg.buffer, arg.offset, arg.nbytes
+                if begin >= 0 <= nbytes and begin + nbytes <= buffer.nbytes:
+                    found.append((buffer.native, begin))
+                    continue
+            found.append(native_argument(param, arg, "replay"))
+        return found
 
 
 class _Slots:
