@@ -9,6 +9,7 @@ from typing import Any, cast
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework.errors import TensorError
+from stack.framework.expr.index import getitem
 from stack.ops.error import GraphError
 from stack.recorder.window import Step, Window, steps_between
 
@@ -69,16 +70,55 @@ def moves(
     found = known_moves.get(key)
     if found is not None:
         return found
+    if len(known_moves) >= _MOST:
+        known_moves.clear()
+    if expression is getitem and not kwargs and (cut := _cut(type, args[0])) is not None:
+        known_moves[key] = found = True, (cut,)
+        return found
     whole = g.input(0, type)
     try:
         result = expression(whole, *args, **kwargs)
     except (GraphError, TensorError):
         return None
     single = isinstance(result, Node)
-    if len(known_moves) >= _MOST:
-        known_moves.clear()
     known_moves[key] = found = (
         single,
         tuple([Move.of(whole, n) for n in ([result] if single else result)]),
     )
     return found
+
+
+def _cut(type: Type, place: Any) -> Move | None:
+    """What an index of integers and slices does, without nodes; None for any other one, and where
+    `getitem` tells what is wrong."""
+    shape, items = type.shape, list(place) if isinstance(place, tuple) else [place]
+    if Ellipsis in items:
+        at = items.index(Ellipsis)
+        items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+    items += [slice(None)] * (len(shape) - len(items))
+    if len(items) != len(shape) or {*map(_kind, shape)} > {int}:
+        return None
+    start, stop, step, cut, kept = [], [], [], [], []
+    for item, n in zip(items, shape, strict=True):
+        if _kind(item) is int and -n <= item < n:
+            places = range(item % n, item % n + 1)
+        elif _kind(item) is slice and (item.step is None or item.step > 0):
+            places = range(*item.indices(n))
+            kept.append(len(places))
+        else:
+            return None
+        start.append(places[0] if places else 0)
+        stop.append(places[-1] + 1 if places else 0)
+        step.append(places.step if places else 1)
+        cut.append(len(places))
+    steps: list[Step] = []
+    if tuple(cut) != shape:
+        attrs = ("start", tuple(start)), ("step", tuple(step)), ("stop", tuple(stop))
+        steps.append(Step("slice", tuple(cut), attrs))
+    if kept != cut:
+        steps.append(Step("reshape", tuple(kept), ()))
+    found = tuple(steps)
+    return Move(found, Window.whole(shape).through(found), type.with_shape(kept))
+
+
+_kind = type

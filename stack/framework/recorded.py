@@ -173,6 +173,10 @@ class CellTape:
 
     def number(self, cell: Cell) -> int:
         """The number of a cell's value; -1 where it cannot be on this tape."""
+        return walk.number(self, cell)
+
+    def _numbered(self, cell: Cell) -> int:
+        """As `number`: its meaning, as `operated` is."""
         n = self._number(cell)
         if n >= 0 and cell._requires_grad and cell.owns and n not in self.leaves:
             if cell.recording is self:  # what it was computed from is not differentiated

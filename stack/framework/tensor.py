@@ -814,7 +814,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
         place = place if _is_mask(place) else _without_masks(place, self.device)
-        if isinstance(value, Tensor) and value.link and _is_view(self, value, self[place]):
+        shares = isinstance(value, Tensor) and value.link and _place(value)[0] is _place(self)[0]
+        if shares and _is_view(self, value, self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and value.requires_grad)
         elif under_way or not self._set_on_tape(place, value):
@@ -826,8 +827,10 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
             return False
         if value._requires_grad and grad_enabled():
             return False
-        known = moves(index.getitem, self.value_type, (place,), {})
-        shown = _shown(self, known[1][0], False, "") if known and known[0] else None
+        shown = walk.view(index.getitem, self, place)
+        if shown is None:
+            known = moves(index.getitem, self.value_type, (place,), {})
+            shown = _shown(self, known[1][0], False, "") if known and known[0] else None
         if shown is None or shown.link is None or shown.link.window.repeats:
             return False
         source = shown.link.source
@@ -1037,16 +1040,15 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         if single and not all_moves[0].steps and expression is movement.flatten:
             return x  # as in PyTorch, and as nowhere else
         tracked = x._requires_grad and grad_enabled()
-        if tracked or not x._requires_grad:
-            if single:
-                found = _shown(x, all_moves[0], tracked, "")
-                found = _copied(x, all_moves[0], tracked) if found is None else found
-                if found is not None:
-                    return found
-            else:
-                shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in all_moves]
-                if None not in shown:
-                    return tuple(shown)
+        if single:
+            found = _shown(x, all_moves[0], tracked, "")
+            found = _copied(x, all_moves[0], tracked) if found is None else found
+            if found is not None:
+                return found
+        else:
+            shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in all_moves]
+            if None not in shown:
+                return tuple(shown)
         whole = x.node
         nodes = [reduce(_step, m.steps or (), whole) for m in all_moves]
         device = x.device
@@ -1080,7 +1082,12 @@ def _shown(x: Tensor, move: Move, tracked: builtins.bool, refusal: str) -> Tenso
     if shown is None:
         return None
     result = _without_node(x.device, tracked and move.type.dtype.is_float)
-    result.link, result.shown = Link(source, shown, False, None, refusal), move.type
+    if x._requires_grad and not tracked:
+        result.owns = True
+        result.link = Link(source, shown, True, None, _UNTRACKED)
+    else:
+        result.link = Link(source, shown, False, None, refusal)
+    result.shown = move.type
     note_window(source, result)
     return result
 

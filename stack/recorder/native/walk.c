@@ -119,13 +119,13 @@ static PyObject *empty;
 static allocfunc allocate;
 static newfunc make_tuple;
 
-static PyObject *a_number, *a__number, *a__stop, *a_append, *a__appended, *a_dtype, *a_give,
+static PyObject *a_numbered, *a__number, *a__stop, *a_append, *a__appended, *a_dtype, *a_give,
     *a_is_float, *a__let_go, *a_recordings, *a_start, *a_step, *a_stop, *a_through;
 static const struct {
     const char *text;
     PyObject **place;
 } words[] = {
-    {"number", &a_number},
+    {"_numbered", &a_numbered},
     {"_number", &a__number},
     {"_stop", &a__stop},
     {"append", &a_append},
@@ -320,7 +320,7 @@ static Py_ssize_t number(PyObject *own, PyObject *x)
             n = FAILED;
         Py_XDECREF(ref);
     } else if (leaf == NULL)
-        n = PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a_number, x, NULL));
+        n = PyErr_Occurred() ? FAILED : as_number(PyObject_CallMethodObjArgs(own, a_numbered, x, NULL));
     Py_DECREF(found);
     return n;
 }
@@ -519,6 +519,12 @@ static PyObject *operate(PyObject *module, PyObject *const *args, Py_ssize_t cou
         if (!is_cell(args[i]) && !is_operand(args[i]))
             return PyLong_FromLong(OTHERWISE);
     Py_ssize_t n = operated(args[0], args[1], args + 2, count - 2);
+    return n == FAILED ? NULL : PyLong_FromSsize_t(n);
+}
+
+static PyObject *number_of(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t n = number(args[0], args[1]);
     return n == FAILED ? NULL : PyLong_FromSsize_t(n);
 }
 
@@ -789,6 +795,8 @@ static PyMethodDef methods[] = {
      "operate(recording, operation, *operands) -> number: as CellTape.operate"},
     {"known", (PyCFunction)(void (*)(void))known, METH_FASTCALL,
      "known(expression, *operands) -> tensor; None where it is not for a tape, NotImplemented for other operands"},
+    {"number", (PyCFunction)(void (*)(void))number_of, METH_FASTCALL,
+     "number(recording, cell) -> number: as CellTape.number"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
      "view(expression, tensor, *arguments) -> window, or None where Python decides"},
     {NULL, NULL, 0, NULL},
