@@ -167,7 +167,8 @@ class Tree:
     def inference(self, skeleton: Key, place: Kin | None) -> Inference:
         """What is known of an operation's result types, whichever values its operands are; of one
         with several results, which depend on how its operands were computed, at its place."""
-        key = place, *[None if type(o) is int else o for o in skeleton]
+        first: dict[int, int] = {}  # what is given twice may be given back
+        key = place, *[first.setdefault(o, len(first)) if type(o) is int else o for o in skeleton]
         found = self._inferences.get(key)
         if found is None:
             found = self._inferences[key] = Inference()
@@ -473,7 +474,8 @@ class Tape:
             assert self.kin is not None, "the path is one among kin"
             skeleton, row = apart(key)
             kin = self._kin_behind(self.kin, skeleton)
-            self.kin.last = key, (), kin, row, type
+            if key[0] is None and key[1] == type:  # else its operands' types are not known here
+                self.kin.last = key, (), kin, row, type
             self.kin, self._checks = kin, ()
             self._row += row
         self.keys.append(key)

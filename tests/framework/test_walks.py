@@ -140,3 +140,15 @@ def test_windows_that_are_gone_are_forgotten():
 def test_what_is_no_operand_is_left_to_python(operand):
     x = ht.tensor([1.0])
     assert walk.known(F.relu.__wrapped__, x, operand) in (None, NotImplemented)
+
+
+def test_what_is_adopted_among_kin_has_its_own_type(way):
+    for n in (2, 3, 4):
+        weight = ht.tensor(np.ones(n, np.float32), requires_grad=True)
+        doubled = weight * 2
+        doubled.numpy()
+        (doubled + 1).numpy()  # on the next tape, which adopts what was doubled
+    for n in (5, 6):
+        doubled = ht.tensor(np.ones(n, np.float32)) * 2
+        assert doubled.shape == (n,)
+        np.testing.assert_array_equal(doubled.numpy(), np.full(n, 2, np.float32))
