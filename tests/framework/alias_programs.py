@@ -186,7 +186,9 @@ class Program:
         """Whether PyTorch, without an error, reads elements of the source after it has changed
         them."""
         one = source.untyped_storage().data_ptr() == changed.untyped_storage().data_ptr()
-        return one and any(n > 1 and not s for n, s in zip(source.shape, source.stride()))
+        return one and any(
+            n > 1 and not s for n, s in zip(source.shape, source.stride(), strict=True)
+        )
 
     def assign(self) -> None:
         i = self.pick(lambda t: t.is_contiguous() and self.is_alone(t))
