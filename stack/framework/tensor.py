@@ -814,10 +814,11 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
         place = place if _is_mask(place) else _without_masks(place, self.device)
-        shares = isinstance(value, Tensor) and value.link and _place(value)[0] is _place(self)[0]
-        if shares and _is_view(self, value, self[place]):
+        shown = value if isinstance(value, Tensor) and value.link else None
+        in_one = shown is not None and _place(shown)[0] is _place(self)[0]
+        if shown is not None and in_one and _is_view(self, shown, self[place]):
             # `x[place] += 1` gives the window, which has been written.
-            self._check_changes("setitem", grad_enabled() and value.requires_grad)
+            self._check_changes("setitem", grad_enabled() and shown.requires_grad)
         elif under_way or not self._set_on_tape(place, value):
             self._change(index.setitem, place, value)
 
