@@ -96,7 +96,7 @@ def browser():
 def page(tmp_path):
     """The address of the page of a daemon with one device."""
     daemon = Daemon(tmp_path / "state", told({"hosts": HERE}, ClusterFile, "the test"), 0)
-    thread = threading.Thread(target=daemon.run)
+    thread = threading.Thread(target=daemon.run, daemon=True)
     thread.start()
     yield daemon.page
     daemon.end()
