@@ -312,7 +312,8 @@ class LiveCluster:
                 for chip in host.chips
             ]
             usable = all(leaf.usable for leaf in leaves)
-            rows.append({**host_data(host), "usable": usable, "chips": chips})
+            known = {"usable": usable, "lost": host.name in self._away, "chips": chips}
+            rows.append({**host_data(host), **known})
         return rows
 
     def queues(self) -> list[dict[str, Any]]:

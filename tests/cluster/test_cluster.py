@@ -268,6 +268,7 @@ def test_a_job_whose_host_is_lost_goes_on_elsewhere_and_the_host_is_used_when_it
     os.kill(agent, signal.SIGKILL)
     go_on(cluster, cluster.doubted)
     assert look() == [other]
+    assert [row["name"] for row in cluster.hosts() if row["lost"]] == [host]
     go_on(cluster, lambda: starts(out) == 2)
     assert list(agents(cluster, number)) == [other]
     assert look() == [other], "it is still down"

@@ -198,6 +198,18 @@ def test_a_job_that_is_slower_than_was_said_goes_where_it_is_faster_if_that_pays
     assert cluster.moves == moves
 
 
+def test_two_change_places_though_nothing_is_free():
+    """One stops for that, and starts where the other one was."""
+    cluster = Cluster({"a": 4, "b": 4})
+    a, b = Option("a", 4, "", 10.0), Option("b", 4, "", 9.0)
+    cluster.submit(1, opened(a, b))
+    cluster.submit(2, opened(a, b))
+    assert cluster.has == {1: a, 2: b}
+    cluster.tell(Measured(2.0, 1, 5.0))
+    assert cluster.has == {1: b, 2: a}
+    assert cluster.moves == 2
+
+
 def test_one_that_is_about_to_end_by_its_limit_goes_nowhere():
     there, other = Option("a", 4, "", 10.0), Option("b", 4, "", 9.0)
     cluster = Cluster({"a": 4, "b": 4})
