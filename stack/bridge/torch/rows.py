@@ -9,14 +9,14 @@ DTypes in the place of element types.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Any
 
 import torch
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, substitute, toposort
+from hal.tile.node import Node, substitute
 from stack import ops as g
 from stack.bridge.torch.tape import Row
 from stack.framework import store
@@ -53,30 +53,54 @@ def inlined(function: F) -> F:
     """The function with the nodes behind what it only keeps gradients from."""
 
     def lower(*args: Any, **kwargs: Any) -> Any:
-        return without_barriers(function(*args, **kwargs))
+        given: set[Node] = set()
+        _gather((*args, *kwargs.values()), given)
+        return without_barriers(function(*args, **kwargs), given)
 
     return lower
 
 
-def without_barriers(made: Any) -> Any:
-    """Nodes whose leaves of the framework are replaced by what defines them."""
+def _gather(args: Iterable[Any], found: set[Node]) -> None:
+    for a in args:
+        if isinstance(a, Node):
+            found.add(a)
+        elif isinstance(a, list | tuple):
+            _gather(a, found)
+
+
+def without_barriers(made: Any, given: Set[Node] = frozenset()) -> Any:
+    """Nodes whose leaves of the framework are replaced by what defines them. What is `given` has
+    none: nothing is looked at behind it, for that may be all that was recorded."""
     if isinstance(made, Node):
         while True:
-            found = {n: store.origins[n] for n in toposort((made,)) if n in store.origins}
+            found = {n: store.origins[n] for n in _before(made, given) if n in store.origins}
             if not found:
                 return made
-            (made,) = substitute((made,), found)
-    return [without_barriers(m) if m is not None else None for m in made]
+            (made,) = substitute((made,), {x: x for x in given} | found)
+    return [without_barriers(m, given) if m is not None else None for m in made]
+
+
+def _before(made: Node, given: Set[Node]) -> set[Node]:
+    """What a node is made of, up to what is given."""
+    found, rest = {made}, [made]
+    while rest:
+        n = rest.pop()
+        if n not in given:
+            rest += [s for s in n.srcs if s not in found]
+            found.update(n.srcs)
+    return found
 
 
 def pulled(forward: F, inputs: Sequence[Node | None], grad: Node) -> list[Node | None]:
     """The derivatives by `inputs` of what `forward` gives for them, if that by its value is
     `grad`: 0 by what it does not depend on."""
     leaves = [None if x is None else g.input(next(_slots), x.type) for x in inputs]
+    slope = g.input(next(_slots), grad.type)
     out = forward(*leaves)
     wanted = {x for x in leaves if x is not None}
-    found = gradients([(out, g.cast(grad, out.dtype))], wanted.__contains__)
+    found = gradients([(out, g.cast(slope, out.dtype))], wanted.__contains__)
     values = {a: b for a, b in zip(leaves, inputs, strict=True) if a is not None and b is not None}
+    values[slope] = grad
     result: list[Node | None] = []
     for leaf in leaves:
         if leaf is None:
