@@ -18,7 +18,9 @@ from stack.cluster.client import ask
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.engine import NAME
 from stack.cluster.files import ClusterFile, JobFile, read, told
-from stack.cluster.journal import Journal
+from stack.cluster.journal import Attempt, Journal
+from stack.scheduler.events import Measured, Share, Submitted
+from stack.scheduler.spec import JobSpec, Option
 
 WAIT_S = 120.0
 HOST = socket.gethostname()
@@ -327,6 +329,23 @@ def test_files_that_say_something_else_are_refused_with_the_place(tmp_path):
             read(file, JobFile)
     with pytest.raises(InvalidCall, match="cannot be read"):
         read(tmp_path / "none.toml", JobFile)
+
+
+def test_what_happened_to_a_job_with_options_comes_back_from_the_journal(tmp_path):
+    options = (Option("cpu", 2, "wide", 10.0), Option("cpu", 1, "", 0.1))
+    spec = JobSpec("main", 2, ("cpu",), options=options, weight=2.0, move_s=0.5)
+    events = [Submitted(1.5, 7, spec), Measured(2.5, 7, 1 / 3)]
+    run = Attempt(7, 1, (Share("n1", "0", "cpu", (0, 1)),), None, "wide")
+    journal = Journal(tmp_path / "state")
+    for event in events:
+        journal.add_event(event)
+    journal.add_run(run)
+    journal.commit()
+    journal.close()
+    again = Journal(tmp_path / "state")
+    assert list(again.events()) == events
+    assert again.runs(7) == [run]
+    again.close()
 
 
 def test_a_second_daemon_is_refused_and_a_foreign_journal_too(cluster, tmp_path):
