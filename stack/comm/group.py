@@ -65,15 +65,18 @@ class Group(Collectives[Array]):
         size: int,
         deadline_s: float,
         silent_s: float | None = None,
+        in_job: tuple[int, ...] = (),
     ) -> Self:
         """Meet the other ranks of group `key` in `store`, which is reached at `address`.
 
         `key` is equal on all ranks and new for every group. `deadline_s` is how long this waits,
         and how long an operation may make no progress; a rank that says nothing for `silent_s`
-        seconds, by default a tenth of it, is lost. Raises DeadlineExceeded that names the missing,
+        seconds, by default a tenth of it, is lost. `in_job` are the ranks' numbers in their job,
+        for messages, where they are others. Raises DeadlineExceeded that names the missing,
         InvalidCall when ranks disagree.
         """
-        return cls._join(MeetingPlace(store, address, key, silent_s), rank, size, deadline_s)
+        place = MeetingPlace(store, address, key, silent_s, in_job)
+        return cls._join(place, rank, size, deadline_s)
 
     @classmethod
     def _join(cls, place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Self:
@@ -167,7 +170,7 @@ class Group(Collectives[Array]):
         `join` group `key` with ranks from this group's size on. This group is closed."""
         if size < self.size:
             raise InvalidCall(f"a group of {self.size} ranks does not grow to {size}")
-        place = replace(self._place, key=key)
+        place = replace(self._place, key=key, in_job=())
         made = self._join(place, self.rank, size, self._member.timeout_s)
         self.close()
         return made

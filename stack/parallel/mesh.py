@@ -79,7 +79,8 @@ class Mesh:
         _joined[line] += 1
         store, size = Store.of(self.world), self.size(axis)
         times = self.world.deadline_s, self.world.silent_s
-        return Group.join(store, self.world.store, key, self.place(axis), size, *times)
+        place = self.place(axis)
+        return Group.join(store, self.world.store, key, place, size, *times, self.ranks(axis))
 
     def _stride(self, axis: str) -> int:
         return math.prod(self.sizes[self._number(axis) + 1 :])

@@ -28,10 +28,11 @@ def joined(
     if engine == NATIVE:
         met = meet(place, rank, size, deadline_s)
         try:
-            return Member(place.key, rank, met, deadline_s, place.silent_s), met.hosts, met.hold
+            member = Member(place.key, rank, met, deadline_s, place.silent_s, place.in_job)
         except BaseException:
             met.hold.release()
             raise
+        return member, met.hosts, met.hold
     if engine == MPI:
         made: tuple[Engine, tuple[int, ...], Hold]
         made = import_module("stack.comm.mpi.meeting").join(place, rank, size, deadline_s)

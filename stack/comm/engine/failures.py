@@ -76,12 +76,20 @@ class CallMismatch(InvalidCall):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a rank of group `key` says of its failures: with its number and the group's times."""
+    """What a rank of group `key` says of its failures: with its number and the group's times, and
+    the ranks' numbers in the job, where they are others."""
 
     key: str
     rank: int
     timeout_s: float
     heartbeat_s: float
+    in_job: tuple[int, ...] = ()
+
+    def who(self, rank: int) -> str:
+        """A rank by its number, or both of them."""
+        if not self.in_job or self.in_job[rank] == rank:
+            return f"rank {rank}"
+        return f"rank {rank} (rank {self.in_job[rank]} of the job)"
 
     def error(self, failure: Any) -> HalError:
         """The error of a native failure, for the rank that raises it."""
@@ -90,11 +98,14 @@ class Words:
             return InvalidCall(f"{group}: the child of a fork is no rank; join a new group")
         if failure.code == lib.HE_DIFFERS:
             ours, theirs = call_in_words(failure.ours), call_in_words(failure.theirs)
-            says = f"rank {failure.told_by} makes {ours}, rank {failure.rank} makes {theirs}"
+            says = (
+                f"{self.who(failure.told_by)} makes {ours}, {self.who(failure.rank)} makes {theirs}"
+            )
             return CallMismatch(f"group {self.key!r}: {says}", (failure.told_by, failure.rank))
-        text, kind, error = _lost(self.rank, failure, self.timeout_s, self.heartbeat_s)
+        who = "this rank" if failure.rank == self.rank else self.who(failure.rank)
+        text, kind, error = _lost(who, failure, self.timeout_s, self.heartbeat_s)
         if failure.told_by != self.rank:
-            text += f" (found by rank {failure.told_by})"
+            text += f" (found by {self.who(failure.told_by)})"
         between = failure.code == lib.HE_TAMPERED and failure.rank == self.rank
         rank = failure.told_by if between else failure.rank
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
@@ -102,9 +113,8 @@ class Words:
 
 
 def _lost(
-    rank: int, failure: Any, timeout_s: float, heartbeat_s: float
+    who: str, failure: Any, timeout_s: float, heartbeat_s: float
 ) -> tuple[str, FailureKind, type[PeerLost]]:
-    who = "this rank" if failure.rank == rank else f"rank {failure.rank}"
     match failure.code:
         case lib.HE_ENDED:
             return f"the process of {who} has ended", FailureKind.PEER_LOST, PeerLost

@@ -58,12 +58,14 @@ class Met:
 @dataclass(frozen=True, slots=True)
 class MeetingPlace:
     """Where the ranks of a group meet: a store, its address, and the group's key in it. A rank that
-    says nothing for `silent_s` seconds is lost; None for a tenth of the deadline."""
+    says nothing for `silent_s` seconds is lost; None for a tenth of the deadline. `in_job` are the
+    ranks' numbers in their job, for messages; () where they are the same."""
 
     store: Store
     address: str
     key: str
     silent_s: float | None = None
+    in_job: tuple[int, ...] = ()
 
     @property
     def table(self) -> Store:
@@ -72,7 +74,7 @@ class MeetingPlace:
 
     def next(self, what: str) -> MeetingPlace:
         """The place of a group that follows this one."""
-        return replace(self, key=f"{self.key}/{what}")
+        return replace(self, key=f"{self.key}/{what}", in_job=())
 
 
 def meet(place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Met:

@@ -57,13 +57,19 @@ class Member(Engine):
     of it, is lost."""
 
     def __init__(
-        self, key: str, rank: int, met: Met, timeout_s: float, silent_s: float | None = None
+        self,
+        key: str,
+        rank: int,
+        met: Met,
+        timeout_s: float,
+        silent_s: float | None = None,
+        in_job: tuple[int, ...] = (),
     ) -> None:
         self.key = key
         self.rank = rank
         self.size = len(met.hosts)
         self.heartbeat_s = silent_s or max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
-        self._words = Words(key, rank, timeout_s, self.heartbeat_s)
+        self._words = Words(key, rank, timeout_s, self.heartbeat_s, in_job)
         self.timeout_s = timeout_s
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
         links = met.connections
