@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGES = tuple(str(Path(__file__).parents[1] / name) for name in ("framework", "recorder"))
 
 
 class TensorError(TypeError):
@@ -41,8 +41,8 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
 
 
 def where_called() -> str:
-    """ "file:line" of the innermost caller outside this package."""
+    """ "file:line" of the innermost caller outside this package and the recorder."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

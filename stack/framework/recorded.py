@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from hal.core.dtypes import DType
+from hal.core.errors import HalError
 from hal.tile.node import Node
 from hal.tile.size import Facts
 from stack import ops as g
@@ -26,7 +27,7 @@ from stack.compiler.program import GraphRequest
 from stack.framework import store, within
 from stack.framework.cell import Cell, Context, here, owners, settle, stale
 from stack.framework.devices import engine, engines
-from stack.framework.errors import RangeError, TensorError
+from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
 from stack.framework.mode import autocast_dtype, grad_enabled
@@ -128,6 +129,9 @@ _NAMES = frozenset({str, DType})
 _UNTRACKED = LONGEST_TRACKED // LONGEST
 """The room that an operation takes through which no gradients flow, in times of another one."""
 
+TOLD = 3
+"""How many of the values that could not be computed an error tells."""
+
 FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
@@ -152,7 +156,7 @@ class CellTape:
         self._context, self.engine, self.device = here.context, engine(device), device
         trees = _trees.setdefault(self._context, WeakKeyDictionary())
         if self.engine not in trees:
-            trees[self.engine] = Tree(_explore, _telling(weakref.ref(self.engine)))
+            trees[self.engine] = Tree(_explore, _telling(weakref.ref(self.engine)), where_called)
         self._begin(trees[self.engine].begin())
         self._looked = FEW
         self.tracked = False
@@ -455,19 +459,35 @@ class CellTape:
         alive = self._alive()
         missing = tuple([n for n in alive if n not in self._known])
         if missing:
-            tape = self.tape
-            plan, order = tape.plan(
-                missing,
-                lambda: self._compiled(missing),
-                lambda rows, axes: self._general(missing, rows, axes),
-            )
-            leaves = tape.inputs
-            arrays = plan.run([store.arrays[leaves[i]] for i in order])
+            try:
+                arrays = self._run(missing)
+            except HalError as error:
+                error.add_note(self._told(missing))
+                raise
             with store.lock:
                 for n, array in zip(missing, arrays, strict=True):
                     self._settle(n, alive[n], store.holding(array))
         self._end()
         self._keep_history()
+
+    def _run(self, numbers: tuple[int, ...]) -> Sequence[Any]:
+        tape = self.tape
+        plan, order = tape.plan(
+            numbers,
+            lambda: self._compiled(numbers),
+            lambda rows, axes: self._general(numbers, rows, axes),
+        )
+        leaves = tape.inputs
+        found: Sequence[Any] = plan.run([store.arrays[leaves[i]] for i in order])
+        return found
+
+    def _told(self, numbers: Iterable[int]) -> str:
+        """What was to be computed, the largest first."""
+        types = self.tape.types
+        largest = sorted(numbers, key=lambda n: -types[n].nbytes)
+        told = "".join(f"\n  {types[n]} by {self.tape.called(n)}" for n in largest[:TOLD])
+        more = len(largest) - TOLD
+        return f"it was to compute{told}" + (f"\n  and {more} others" if more > 0 else "")
 
     def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
         """The leaf has the value of a number, which is the cell's, if it is still."""

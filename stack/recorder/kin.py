@@ -181,6 +181,8 @@ class Kin:
     last: tuple[Any, ...] | None = None
     """How a path went on from here the last time: the key, the types of its operands, the place it
     led to, its row, the result's type. A path that goes on so again looks nothing up."""
+    where: str = ""
+    """As of a `tape.Point`."""
 
 
 @dataclass(eq=False, slots=True)

@@ -103,6 +103,8 @@ class Point:
     checks: tuple[Any, ...] = ()
     next: dict[Key, Point] = field(default_factory=dict)
     kinds: set[Key] = field(default_factory=set)
+    where: str = ""
+    """Where the operation was called when it came here first."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -138,14 +140,16 @@ class KinPlans:
 
 class Tree:
     """All paths of a device's tapes in a thread, and the plans for what was alive at their ends.
-    `note` is told what is not known for all sizes and numbers, and why."""
+    `note` is told what is not known for all sizes and numbers, and why; `where` tells which line of
+    the user's program is under way."""
 
     def __init__(
         self,
         explore: Explore = lambda run: (run(), ()),
         note: Callable[[str, str], None] = lambda what, why: None,
+        where: Callable[[], str] = lambda: "",
     ) -> None:
-        self.explore, self.note = explore, note
+        self.explore, self.note, self.where = explore, note, where
         self.root = Point(None)
         self.points = 0
         self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
@@ -287,12 +291,13 @@ class Tape:
 
     def _among_kin(self) -> tuple[Kin, Row]:
         """The place of this path among its kin, and its row."""
-        kin, found = self.tree.kin, list[Any]()
+        kin, found, at = self.tree.kin, list[Any](), self.tree.root
         for key in self.keys:
             if type(key[0]) is Result:
                 continue
+            at = at.next.get(key, at)
             skeleton, row = apart(key)
-            kin = self._kin_behind(kin, skeleton)
+            kin = self._kin_behind(kin, skeleton, at.where)
             types = self._operand_types(key)
             if types is not None:
                 place = kin if key[0] in self.tree.several else None
@@ -300,10 +305,11 @@ class Tape:
             found += row
         return kin, tuple(found)
 
-    def _kin_behind(self, kin: Kin, skeleton: Key) -> Kin:
+    def _kin_behind(self, kin: Kin, skeleton: Key, where: str | None = None) -> Kin:
         found = kin.next.get(skeleton)
         if found is None:
-            found = kin.next[skeleton] = Kin()
+            where = self.tree.where() if where is None else where
+            found = kin.next[skeleton] = Kin(where=where)
             self.tree.points += 1
         return found
 
@@ -536,7 +542,7 @@ class Tape:
         return Seen(made.type, checks)
 
     def _grow(self, key: Key, type: Type | Types | None) -> Point:
-        found = self.at.next[key] = Point(type)
+        found = self.at.next[key] = Point(type, where=self.tree.where())
         self.at.kinds.add(apart(key)[0])
         self.tree.points += 1
         return found
@@ -553,6 +559,17 @@ class Tape:
                 if n not in known and n not in given:
                     stack += [o for o in self.keys[n][1:] if type(o) is int]
         return found
+
+    def called(self, n: int) -> str:
+        """What a value is the result of, and where that was called when this path came first."""
+        while type(self.keys[n][0]) is Result:
+            n = self.keys[n][1]
+        at: Any = self.tree.root if self.kin is None else self.tree.kin
+        for key in self.keys[: n + 1]:
+            if type(key[0]) is not Result:  # the tree may have begun anew since
+                at = at.next.get(key if self.kin is None else apart(key)[0], at)
+        place = f", called at {at.where}" if at.where else ""
+        return f"{_name(self.keys[n][0])}{place}"
 
     def nodes(
         self, wanted: Iterable[int], stand_in: Callable[[int, Type], Node] | None = None

@@ -1,14 +1,18 @@
 """Errors name the operation, the operands and the line of the caller."""
 
+import inspect
 import re
 
 import numpy as np
 import pytest
 
+import hal
 import stack.framework as ht
 import stack.framework.functional as F
+from hal.core.errors import OutOfMemory
 from stack.framework import devices as device
 from stack.framework import nn
+from stack.runtime.opening import engine_of
 
 CASES = {
     "add": (lambda: ht.ones(2, 3) + ht.ones(4), r"add: shapes \[2, 3\] and \[4\] do not broadcast"),
@@ -135,3 +139,20 @@ def test_a_name_that_is_not_here_comes_with_the_nearest():
         _ = nn.MaxPool4d
     with pytest.raises(AttributeError, match=r"framework\.cumsums is not here; .*cumsum"):
         _ = ht.cumsums
+
+
+def test_what_fails_when_a_value_is_asked_for_is_told_with_the_line_that_called_it():
+    with engine_of(hal.open("cpu:0", ())) as own, device.default_engine("small:0", own):
+        column, row = ht.tensor(np.ones((1 << 20, 1))), ht.tensor(np.ones((1, 1 << 20)))
+        asked = ht.tensor([1.0]) + 1
+        for _ in range(2):  # on a path that is known, too
+            kept = column * row
+            with pytest.raises(OutOfMemory) as caught:
+                asked.numpy()
+            line = inspect.currentframe().f_lineno - 3
+            [note] = caught.value.__notes__
+            assert f"f64[1048576,1048576] by mul, called at {__file__}:{line}" in note
+            assert "by add, called at" in note
+            del kept, caught  # whose frames hold what was to be computed
+            np.testing.assert_array_equal(asked.numpy(), [2])
+            asked = ht.tensor([1.0]) + 1
