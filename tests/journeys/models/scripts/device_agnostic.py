@@ -33,7 +33,7 @@ def get_device():
         return torch.device("cuda")
     if hasattr(torch.backends, "mps") and torch.backends.mps.is_available():
         return torch.device("mps")
-    return torch.device("cpu")
+    return torch.get_default_device()
 
 
 class AverageMeter:

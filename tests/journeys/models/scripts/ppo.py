@@ -31,7 +31,7 @@ class Agent(nn.Module):
         return action, probs.log_prob(action), probs.entropy(), self.critic(hidden)
 
 
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+device = torch.device("cuda") if torch.cuda.is_available() else torch.get_default_device()
 agent = begin(torch, Agent(4, 3)).to(device)
 optimizer = torch.optim.Adam(agent.parameters(), lr=2.5e-3, eps=1e-5)
 T, N = 8, 2

@@ -60,7 +60,7 @@ class QuantileLoss(nn.Module):
 data = Table()
 train, valid = Subset(data, range(16)), Subset(data, range(16, 24))
 model = TabNet([3, 3])
-device = "cpu"
+device = torch.get_default_device()
 model.to(device)
 first = next(iter(DataLoader(train, batch_size=8)))
 model.eval()
