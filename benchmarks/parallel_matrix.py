@@ -3,10 +3,10 @@
 
 Without names: on 4 ranks all pairs and special models, on 8 all triples. Each trains the small GPT
 of `tests/parallel/spread_gpt.py` with dropout by SGD (20 steps), and the farthest loss and gradient
-of any step from those of cpu:0 are printed, and whether what is whole has the same bits on all
-ranks. DEVICES are cpu:0, or those of the ranks with commas between them. The exit status is the
-number of those that are farther than 1e-6, or fail; where devices are of several kinds, or
-emulated, the bars are 1e-4 and 1e-3.
+of any step from those of cpu:0 are printed, with a digest of all values, and whether what is whole
+has the same bits on all ranks. DEVICES are cpu:0, or those of the ranks with commas between them.
+The exit status is the number of those that are farther than 1e-6, or fail; where devices are of
+several kinds, or emulated, the bars are 1e-4 and 1e-3.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SPECIAL = [
     *(f"{n}@tied" for n in ("zero3", "tensor", "data+tensor", "data+pipeline")),
     *(f"{n}@one" for n in ("expert", "data+expert", "zero3+expert", "expert+pipeline")),
     *(f"{n}@dropless" for n in ("expert", "data+expert", "tensor+expert")),
+    *(f"{n}@unclipped" for n in ("data", "zero1", "zero2", "zero3")),
 ]
 """Strategies for models with something special."""
 
@@ -66,7 +67,7 @@ def measured(
         json.loads(line.partition("] ")[2]) for line in done.stdout.splitlines() if "] [" in line
     ]
     is_equal = len({digest for _, digest, _ in said}) == 1 and len(said) == ranks
-    text = f"losses {loss:.1e}, gradients {gradient:.1e}"
+    text = f"losses {loss:.1e}, gradients {gradient:.1e}, bits {said[0][1][:8]}"
     if not is_equal:
         text += ", ranks have other bits"
     bar = bar_of(devices)

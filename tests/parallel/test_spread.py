@@ -36,18 +36,6 @@ def test_a_strategy_on_two_ranks_trains_as_one_device(tmp_path):
         assert gradient <= 1e-6, name
 
 
-@pytest.mark.slow
-def test_zero_computes_bit_for_bit_what_data_parallelism_does(tmp_path):
-    """But where gradients are clipped by their norm, whose sum is made in another order."""
-    names = ["data@unclipped", stream("zero").choice(["zero1", "zero2", "zero3"]) + "@unclipped"]
-    script, folder = Path(spread_gpt.__file__), Folder(tmp_path)
-    done = folder.run("-n", 2, "--devices", "cpu:0", script, tmp_path, "adamw", STEPS, *names)
-    assert (done.code, done.err) == (0, [])
-    said = [json.loads(line.partition("] ")[2]) for line in done.out]
-    assert len(said) == 4
-    assert len({digest for _, digest, _ in said}) == 1, names
-
-
 def test_every_strategy_of_the_guide_fits_its_model():
     guide = (ROOT / "docs/parallel.md").read_text()
     texts = re.findall(r"^```\n(axis .*?)^```$", guide, re.MULTILINE | re.DOTALL)
