@@ -207,8 +207,11 @@ def _part(books: Books, stuck: Collection[Gang], chosen: dict[Gang, Option | Non
     quiet = not any(gang.leaving or gang.state is State.STOPPING for gang in books.open)
     plain = all(gang.spec.devices == 1 and not gang.spec.required for gang in chosen)
     kinds = {option.kind for gang in stuck if (option := chosen[gang]) is not None}
+    patient = [gang for gang in stuck if books.key(gang)[0]]  # else it starts by its fewest again
+    if len(stuck) < 2 or not patient:
+        return
     if quiet and plain and not any(_others(books, gang, kinds) - {*chosen} for gang in stuck):
-        least = min(stuck, key=lambda gang: (gang.spec.weight * _goodput(gang), gang.seq))
+        least = min(patient, key=lambda gang: (gang.spec.weight * _goodput(gang), gang.seq))
         books.unbook(least)
         least.yields = least.swapped = True
         ask(books, least, "it goes over to another option", requeue=True)

@@ -99,6 +99,11 @@ def test_a_job_out_of_patience_is_not_passed_by_newer_ones_out_of_theirs():
     is_in_time(7680)
 
 
+def test_a_job_out_of_patience_is_not_stopped_to_go_over():
+    """It would start by the option with the fewest devices again, and so on for ever."""
+    is_in_time(3209)
+
+
 def test_a_queue_without_quotas_is_tried_when_its_cohort_has_none_left():
     """What its cohort lends does not bound it."""
     decides_the_same(646, cuts=0.1)
