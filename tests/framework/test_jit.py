@@ -252,7 +252,8 @@ def test_a_parameter_that_learns_no_more_or_again_is_traced_anew_and_remembered(
             loss = step(ht.tensor(x), ht.tensor(np.arange(5) % 3)).item()
             learned[-1].append([loss, *(p.numpy() for p in model.parameters())])
             assert required or (chosen.numpy() == before).all()
-        assert not jitted or step.traced == 2
+        # What learns again has done fewer steps than the others, which is a third trace
+        assert not jitted or step.traced == 3
     for one, other in zip(*learned, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_array_equal(a, b)

@@ -1,5 +1,9 @@
 """Names that PyTorch's programs use do what PyTorch's do."""
 
+import inspect
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import stack.framework.backends.cudnn as cudnn
@@ -372,7 +376,10 @@ def agnostic(t):
 
 def test_kinds_of_devices_that_are_not_here_say_so():
     ht.set_default_device("cpu:0")
-    assert agnostic(ht) == agnostic(torch)
+    theirs = "import torch\n" + inspect.getsource(agnostic) + "print(agnostic(torch))"
+    run = [sys.executable, "-c", theirs]  # which keeps what it has set, or is not let to
+    done = subprocess.run(run, capture_output=True, text=True, timeout=120, check=True)
+    assert repr(agnostic(ht)) == done.stdout.strip()
     assert cudnn is ht.backends.cudnn
     assert not GradScaler().is_enabled()
     with autocast(dtype=ht.float16):

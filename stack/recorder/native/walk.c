@@ -112,6 +112,7 @@ static const struct {
     {"under_way", &under_way},
 };
 
+enum { MOST_OPERANDS = 1024 }; /* that the stack of a thread holds */
 enum { MOST = 4096 }; /* entries of each memory below */
 static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
 static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
@@ -387,6 +388,8 @@ static PyObject *as_operand(PyObject *x)
 static Py_ssize_t operated(PyObject *own, PyObject *operation, PyObject *const *operands, Py_ssize_t count)
 {
     int tracked = 0, all_constant = 0;
+    if (count > MOST_OPERANDS)
+        return OTHERWISE;
     PyObject *numbers[count + 1], *key = PyTuple_New(count + 1);
     Py_ssize_t n = FAILED, i;
     for (i = 0; i <= count; i++)
@@ -591,19 +594,23 @@ static PyObject *plain(PyObject *x)
     if (!is_list && !PyTuple_CheckExact(x))
         return NULL;
     Py_ssize_t count = is_list ? PyList_Size(x) : PyTuple_Size(x);
-    if ((found = PyTuple_New(count + 1)) == NULL)
+    if (Py_EnterRecursiveCall(" in an index"))
         return NULL;
+    if ((found = PyTuple_New(count + 1)) == NULL)
+        goto left;
     PyObject *kind = (PyObject *)Py_TYPE(x);
     Py_INCREF(kind);
     PyTuple_SetItem(found, 0, kind);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *one = plain(is_list ? PyList_GetItem(x, i) : PyTuple_GetItem(x, i));
         if (one == NULL) {
-            Py_DECREF(found);
-            return NULL;
+            Py_CLEAR(found);
+            goto left;
         }
         PyTuple_SetItem(found, i + 1, one);
     }
+left:
+    Py_LeaveRecursiveCall();
     return found;
 }
 
