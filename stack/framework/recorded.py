@@ -13,7 +13,7 @@ appended to the next one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
@@ -417,8 +417,11 @@ class CellTape:
         self._looked = len(self.tape.inputs) + FEW
 
     def _alive(self) -> dict[int, Cell]:
-        found = [(n, ref()) for n, ref in self._cells.items()]
-        return {n: c for n, c in found if c is not None and c.recording is self and c.number == n}
+        return self._still({n: c for n, ref in self._cells.items() if (c := ref()) is not None})
+
+    def _still(self, cells: Mapping[int, Cell]) -> dict[int, Cell]:
+        """Those whose values are these numbers on this tape."""
+        return {n: c for n, c in cells.items() if c.recording is self and c.number == n}
 
     def _end(self) -> None:
         self._ended = True
@@ -468,7 +471,7 @@ class CellTape:
                 for n, array in zip(missing, arrays, strict=True):
                     self._settle(n, alive[n], store.holding(array))
         self._end()
-        self._keep_history()
+        self._keep_history(self._still(alive))
 
     def _run(self, numbers: tuple[int, ...]) -> Sequence[Any]:
         tape = self.tape
@@ -501,10 +504,9 @@ class CellTape:
         self.tape.leaves[leaf] = self._stopped.get(n, n)
         stale(cell)
 
-    def _keep_history(self) -> None:
-        """Hold what gradients will ask for, and no more."""
+    def _keep_history(self, alive: Mapping[int, Cell]) -> None:
+        """Hold what gradients of these will ask for, and no more."""
         tape = self.tape
-        alive = self._alive()
         needed = tape.needed(alive) if alive else set[int]()
         tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
         tape.inputs = []
