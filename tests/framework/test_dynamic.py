@@ -299,7 +299,8 @@ def test_tokens_without_their_last_one_pick_rows_at_every_length():
 
 @pytest.mark.slow
 def test_programs_that_come_again_with_other_sizes_and_numbers_agree_with_pytorch():
-    for seed in draw.sample("sized programs", range(10_000), 1):
+    attention_of_any_width = 9226  # which kernels had taken for one of a known width
+    for seed in (attention_of_any_width, *draw.sample("sized programs", range(10_000), 1)):
         sized_programs.check(seed)
 
 

@@ -54,13 +54,18 @@ def fold_gradients(outputs: tuple[Node, ...], cores: int) -> tuple[Node, ...]:
     found: dict[Node, Node] = {}
     without: dict[Node, Node] = {}
     for n in order:
-        if n.op == "exp" and all(map(is_fixed, n.shape)):
+        if n.op == "exp" and _is_fixed(n):
             match = _Match.of(n, users, kept)
             if match is not None:
                 found.update(match.values(cores) or {})
                 without.update(match.alone() or {})
     found |= without if found else {}
     return replaced(outputs, found) if found else outputs
+
+
+def _is_fixed(n: Node) -> bool:
+    """Whether kernels know all of its sizes, by which they divide their memory."""
+    return all(map(is_fixed, n.shape))
 
 
 def turned(x: Node) -> Node:
@@ -99,6 +104,8 @@ class _Match:
         scores = scores_of(exponent, {n: len(users.get(n, ())) for n in _chain(exponent)})
         if (most["kind"], most["axes"]) != ("max", last) or scores is None:
             return None
+        if not all(map(_is_fixed, scores.srcs)):
+            return None
         match = _Match(power, exponent, most, scores)
         seen: set[tuple[Node, bool]] = set()
         stack = [(power, False)]
@@ -122,7 +129,7 @@ class _Match:
         """What of a user is of the square of the length, too; None where it is not known."""
         if user.op == "matmul":
             left, right = user.srcs
-            if left is right:
+            if left is right or not (_is_fixed(left) and _is_fixed(right)):
                 return None
             self.products.append((user, n, is_turned, left is n))
             return []
