@@ -119,7 +119,7 @@ def train(seed: int, ours: bool) -> Side:
         if does("gradient", 0.3) and side.params[3].grad is not None:
             side.look(side.params[3].grad)
         side.step()
-        if does("frozen", 0.15) and "Adam" not in kind:  # which count other steps, by decision
+        if does("frozen", 0.15):
             side.params[1].requires_grad_(not side.params[1].requires_grad)
         if does("changed", 0.15):
             with side.lib.no_grad():
