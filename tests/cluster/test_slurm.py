@@ -212,6 +212,7 @@ with Group.of(World.from_environment()) as group:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("ENGINES" not in os.environ, reason="it waits half a minute: make engines")
 def test_a_job_that_notices_a_lost_host_before_slurm_does_starts_again(
     slurm_hosts, tmp_path, monkeypatch
 ):
