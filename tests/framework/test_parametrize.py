@@ -155,10 +155,11 @@ def test_parametrizations_are_chained_set_cached_and_removed(draw_floats):
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (2, 4)])
 @pytest.mark.parametrize("kind", [None, "matrix_exp", "cayley", "householder"])
 def test_orthogonal_weights_learn_as_pytorchs_do(kind, shape, trivial, draw_floats):
-    x, w = draw_floats((3, shape[1]), shape)
+    # In float64: a product of many, and its gradient, lose more than a tolerance of float32 allows
+    x, w = (values.astype(np.float64) for values in draw_floats((3, shape[1]), shape))
     modules = []
     for space in (ht, torch):
-        module = space.nn.Linear(shape[1], shape[0], bias=False)
+        module = space.nn.Linear(shape[1], shape[0], bias=False, dtype=space.float64)
         with space.no_grad():
             module.weight.copy_(space.tensor(w))
         make = space.nn.utils.parametrizations.orthogonal
