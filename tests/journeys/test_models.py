@@ -16,6 +16,7 @@ CHOSEN += [(device, DRAW.choice(SMALL)) for device in ("opencl:0", "sunway:0")]
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")  # PyTorch's, of its own function
 @pytest.mark.parametrize(
     ("device", "name"), CHOSEN, ids=[f"{i}-{device}" for i, (device, _) in enumerate(CHOSEN)]
 )
