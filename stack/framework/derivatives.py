@@ -28,6 +28,8 @@ vars(autograd)["functional"] = sys.modules[__name__]
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
+_STRICT_FORWARD = '{}: strict=True tells nothing with {}="forward-mode"; leave one of them out'
+
 
 class _Passed(Function):
     """A tensor of the next level, with the gradient of this one."""
@@ -85,19 +87,44 @@ def is_tensor(value: Any) -> bool:
 
 
 def derivatives(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], given: Sequence[Tensor] | None = None
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    given: Sequence[Tensor] | None = None,
+    strict: bool = False,
 ) -> list[Tensor]:
-    """The derivatives by the inputs of the outputs, times those that are given; zeros where nothing
-    leads there. They can be differentiated in turn."""
-    found = grad(outputs, inputs, given, create_graph=True, materialize_grads=True)
+    """The derivatives by the inputs of the outputs, times those that are given. They can be
+    differentiated in turn. Where nothing leads they are zeros; if `strict`, a GradientError."""
+    if strict:
+        _follow(outputs)
+    found = grad(
+        outputs, inputs, given, create_graph=True, allow_unused=strict, materialize_grads=not strict
+    )
+    for place, x in enumerate(found):
+        if x is None:
+            raise GradientError(
+                f"what is differentiated does not depend on tensor {place} of those by which it "
+                f"is, and strict=True was asked for\n  called at {where_called()}"
+            )
     return [x for x in found if x is not None]
 
 
-def pushed(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Callable[..., list[Tensor]]:
+def _follow(outputs: Sequence[Tensor]) -> None:
+    """Raise where an output does not follow from any input."""
+    for place, y in enumerate(outputs):
+        if not y.requires_grad:
+            raise GradientError(
+                f"tensor {place} of those that are differentiated does not depend on the inputs, "
+                f"and strict=True was asked for\n  called at {where_called()}"
+            )
+
+
+def pushed(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], strict: bool = False
+) -> Callable[..., list[Tensor]]:
     """The function from tangents of the inputs to those of the outputs: the derivative of the
     reverse one, which is linear, by its cotangents."""
     seeds = [ones_like(y).requires_grad_() for y in outputs]
-    back = derivatives(outputs, inputs, seeds)
+    back = derivatives(outputs, inputs, seeds, strict)
     return lambda tangents: derivatives(back, seeds, tangents)
 
 
@@ -106,13 +133,18 @@ def _rows(y: Tensor) -> list[Tensor]:
     return [row.reshape(y.shape) for row in eye(y.numel(), dtype=y.dtype, device=y.device)]
 
 
-def jacobians(outputs: Sequence[Tensor], inputs: Sequence[Tensor], forward: bool = False) -> Any:
+def jacobians(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    forward: bool = False,
+    strict: bool = False,
+) -> Any:
     """For each output the list of its derivatives by each input, [*output, *input]: one walk for
     each element of the outputs, or `forward` for each one of the inputs."""
     if not forward:
         found = []
         for y in outputs:
-            rows = [derivatives([y], inputs, [row]) for row in _rows(y)]
+            rows = [derivatives([y], inputs, [row], strict) for row in _rows(y)]
             each = zip(*rows, strict=True) if rows else ([] for _ in inputs)
             found.append([
                 _stacked(list(r), (*y.shape, *x.shape), x)
@@ -174,9 +206,12 @@ def jacobian(
 ) -> Any:
     """The derivatives of all elements that func(*inputs) gives by all of the inputs': a tensor, or
     a tuple for each output of one for each input, as there are."""
+    forward = strategy == "forward-mode"
+    if strict and forward:
+        raise GradientError(_STRICT_FORWARD.format("jacobian", "strategy"))
     level, value, leaves, _ = _called(func, inputs)
     with enable_grad():
-        found = jacobians(leaves, level.leaves, strategy == "forward-mode")
+        found = jacobians(leaves, level.leaves, forward, strict)
     rows = [tuple(row) if isinstance(inputs, tuple) else row[0] for row in found]
     made = tuple(rows) if isinstance(value, tuple) else rows[0]
     return _finished(level, made, create_graph)
@@ -192,10 +227,13 @@ def hessian(
 ) -> Any:
     """The second derivatives of a scalar by all elements of the inputs: a tensor, or for each input
     a tuple of one for each."""
+    forward = outer_jacobian_strategy == "forward-mode"
+    if strict and forward:
+        raise GradientError(_STRICT_FORWARD.format("hessian", "outer_jacobian_strategy"))
     level, _, leaves, _ = _called(func, inputs)
     with enable_grad():
-        first = derivatives([_single(leaves, "hessian")], level.leaves)
-        rows = jacobians(first, level.leaves, outer_jacobian_strategy == "forward-mode")
+        first = derivatives([_single(leaves, "hessian")], level.leaves, strict=strict)
+        rows = jacobians(first, level.leaves, forward, strict)
     made = tuple(tuple(row) for row in rows) if isinstance(inputs, tuple) else rows[0][0]
     return _finished(level, made, create_graph)
 
@@ -214,7 +252,7 @@ def vjp(
     """What func gives, and v, derivatives by that, through func: those by the inputs."""
     level, value, leaves, _ = _called(func, inputs)
     with enable_grad():
-        found = derivatives(leaves, level.leaves, None if v is None else _listed(v))
+        found = derivatives(leaves, level.leaves, None if v is None else _listed(v), strict)
     return _finished(level, (value, level.shaped(found)), create_graph)  # type: ignore[no-any-return] # of two
 
 
@@ -229,7 +267,7 @@ def jvp(
     level, value, leaves, spec = _called(func, inputs)
     with enable_grad():
         along = [ones_like(x) for x in level.leaves] if v is None else _listed(v)
-        found = pushed(leaves, level.leaves)(along)
+        found = pushed(leaves, level.leaves, strict)(along)
     return _finished(level, (value, unflatten(spec, iter(found))), create_graph)  # type: ignore[no-any-return] # of two
 
 
@@ -243,9 +281,9 @@ def vhp(
     """What func gives, a scalar, and the product of v with its second derivatives."""
     level, value, leaves, _ = _called(func, inputs)
     with enable_grad():
-        first = derivatives([_single(leaves, "vhp")], level.leaves)
+        first = derivatives([_single(leaves, "vhp")], level.leaves, strict=strict)
         along = [ones_like(x) for x in level.leaves] if v is None else _listed(v)
-        found = derivatives(first, level.leaves, along)
+        found = derivatives(first, level.leaves, along, strict)
     return _finished(level, (value, level.shaped(found)), create_graph)  # type: ignore[no-any-return] # of two
 
 

@@ -262,3 +262,43 @@ def test_the_derivative_of_x_log_y_by_a_zero_is_the_logarithm():
             getattr(lib.special, function)(x, y).sum().backward()
             grads.append(np.stack([x.grad.numpy(), y.grad.numpy()]))
         np.testing.assert_allclose(*grads, 1e-6)
+
+
+STRICT = {
+    "all of it follows": lambda x, y: (x * x * y * y).sum(),
+    "one input is not used": lambda x, y: (x * x).sum(),
+    "no input is used": lambda x, y: x.detach().sum() + y.detach().sum(),
+    "a second derivative is a constant": lambda x, y: (x * y).sum() + (x * x).sum(),
+}
+
+
+@pytest.mark.parametrize("case", STRICT)
+@pytest.mark.parametrize("name", ["jacobian", "hessian", "vjp", "jvp", "vhp", "hvp"])
+def test_strict_derivatives_refuse_what_pytorch_refuses(name, case):
+    def called(lib):
+        values = (lib.tensor([1.0, -2.0]), lib.tensor([0.5, 3.0]))
+        along = lib.tensor(2.0) if name == "vjp" else values
+        given = () if name in ("jacobian", "hessian") else (along,)
+        try:
+            found = getattr(lib.autograd.functional, name)(
+                STRICT[case], values, *given, strict=True
+            )
+        except RuntimeError:
+            return None
+        return [np.asarray(x) for x in flat(found)]
+
+    def flat(tree):
+        return [x for part in tree for x in flat(part)] if isinstance(tree, tuple) else [tree]
+
+    ours, theirs = called(ht), called(torch)
+    assert (ours is None) == (theirs is None)
+    for a, b in zip(ours or (), theirs or (), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_strict_forward_derivatives_are_refused():
+    for lib in (ht, torch):
+        with pytest.raises(RuntimeError, match="strict"):
+            lib.autograd.functional.jacobian(
+                lambda x: x * x, lib.tensor([1.0]), strict=True, strategy="forward-mode"
+            )
