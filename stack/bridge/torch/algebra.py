@@ -25,8 +25,8 @@ def _info(A: Node) -> Node:
 
 @row("linalg_lu_factor_ex")
 def _lu_factor(A: Node, *, pivot: bool = True, check_errors: bool = False) -> list[Node]:
-    packed, _, swaps = linear._factored(A, pivot)
-    return [packed, linear._pivots(A, swaps), _info(A)]
+    packed, _, swaps = linear.factored(A, pivot)
+    return [packed, linear.pivots_of(A, swaps), _info(A)]
 
 
 @row("linalg_lu")
@@ -40,8 +40,8 @@ def _kept(A: Node, turned: bool) -> list[Node]:
     if not A.type.size:
         return [A, g.full(A.shape[:-1], 0, DType.I32)]
     kept = g.transpose(A) if turned else A
-    packed, _, swaps = linear._factored(kept)
-    return [packed, linear._pivots(kept, swaps)]
+    packed, _, swaps = linear.factored(kept)
+    return [packed, linear.pivots_of(kept, swaps)]
 
 
 @row("_linalg_det")
@@ -80,13 +80,13 @@ def _lu_unpack(
         column = g.reshape(order, (*order.shape[:-1], 1, rows))
         exchanged = g.cast(e.eq(g.reshape(g.arange(rows), (rows, 1)), column), packed.dtype)
     if unpack_data:
-        low, up = linear._parts(packed)
+        low, up = linear.triangles(packed)
     return [exchanged, low, up]
 
 
 def _back(packed: Node, pivots: Node, B: Node) -> Node:
     """X with P @ L @ U @ X = B."""
-    low, up = linear._parts(packed)
+    low, up = linear.triangles(packed)
     rows = packed.shape[-1]
     lead = broadcast_shape([packed.shape[:-2], B.shape[:-2]])
     order = g.broadcast(_order(pivots, rows), (*lead, rows))
@@ -98,7 +98,7 @@ def _back(packed: Node, pivots: Node, B: Node) -> Node:
 
 def _back_transposed(packed: Node, pivots: Node, B: Node) -> Node:
     """X with (P @ L @ U).T @ X = B."""
-    low, up = linear._parts(packed)
+    low, up = linear.triangles(packed)
     rows = packed.shape[-1]
     lead = broadcast_shape([packed.shape[:-2], B.shape[:-2]])
     wide = g.broadcast(B, (*lead, *B.shape[-2:]))
@@ -154,8 +154,8 @@ def _number(tau: Node, j: int) -> Node:
 def _reflected(A: Node, tau: Node, j: int, x: Node) -> Node:
     """The j-th reflection of x."""
     rows, dtype = A.shape[-2], A.dtype
-    v = e.mul(linear._column(A, j), linear._below(rows, j, dtype))
-    v = e.add(v, linear._unit(rows, j, dtype))
+    v = e.mul(linear.column_of(A, j), linear.rows_below(rows, j, dtype))
+    v = e.add(v, linear.unit_column(rows, j, dtype))
     along = contract.matmul(g.transpose(v), x)
     return e.sub(x, e.mul(_number(tau, j), contract.matmul(v, along)))
 
@@ -167,18 +167,20 @@ def _geqrf(A: Node) -> list[Node]:
     place = g.arange(columns)
     taus: list[Node] = []
     for j in range(min(rows, columns)):
-        below = e.mul(linear._column(A, j), linear._below(rows, j, A.dtype))
-        pivot = linear._at(A, j, j)
+        below = e.mul(linear.column_of(A, j), linear.rows_below(rows, j, A.dtype))
+        pivot = linear.element_of(A, j, j)
         tail = r.sum(e.square(below), -2, keepdim=True)
         size = g.sqrt(e.add(e.square(pivot), tail))
         is_done = e.eq(tail, 0)
         turned = e.where(is_done, pivot, e.where(e.lt(pivot, 0), size, g.neg(size)))
         tau = e.where(is_done, 0.0, e.div(e.sub(turned, pivot), e.where(is_done, 1.0, turned)))
         v = e.div(below, e.where(is_done, 1.0, e.sub(pivot, turned)))
-        one = linear._unit(rows, j, A.dtype)
+        one = linear.unit_column(rows, j, A.dtype)
         whole = e.add(v, one)
         rest = e.sub(A, e.mul(e.mul(tau, whole), contract.matmul(g.transpose(whole), A)))
-        above = e.mul(linear._column(A, j), e.sub(1.0, e.add(linear._below(rows, j, A.dtype), one)))
+        above = e.mul(
+            linear.column_of(A, j), e.sub(1.0, e.add(linear.rows_below(rows, j, A.dtype), one))
+        )
         own = e.add(e.add(above, e.mul(one, turned)), v)
         A = e.where(e.gt(place, j), rest, e.where(e.eq(place, j), own, A))
         taus.append(g.reshape(tau, (*A.shape[:-2], 1)))

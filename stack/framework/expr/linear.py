@@ -26,7 +26,7 @@ def _square(x: Node) -> int:
     return x.shape[-1]
 
 
-def _column(x: Node, j: int) -> Node:
+def column_of(x: Node, j: int) -> Node:
     return g.slice_axis(x, -1, j, j + 1)
 
 
@@ -34,11 +34,11 @@ def _row(x: Node, i: int) -> Node:
     return g.slice_axis(x, -2, i, i + 1)
 
 
-def _at(x: Node, i: int, j: int) -> Node:
-    return _column(_row(x, i), j)
+def element_of(x: Node, i: int, j: int) -> Node:
+    return column_of(_row(x, i), j)
 
 
-def _below(n: int, j: int, dtype: DType) -> Node:
+def rows_below(n: int, j: int, dtype: DType) -> Node:
     """[n, 1]: 1 for rows below j."""
     return g.reshape(g.cast(e.lt(j, g.arange(n)), dtype), (n, 1))
 
@@ -65,16 +65,16 @@ def cholesky(A: Node, *, upper: bool = False) -> Node:
     rest = e.mul(e.add(A, g.transpose(A)), 0.5)  # the gradient of a symmetric operand
     columns = []
     for j in range(n):
-        pivot = g.sqrt(_at(rest, j, j))
-        from_j = e.add(_below(n, j, A.dtype), _unit(n, j, A.dtype))
-        column = e.div(e.mul(_column(rest, j), from_j), pivot)
+        pivot = g.sqrt(element_of(rest, j, j))
+        from_j = e.add(rows_below(n, j, A.dtype), unit_column(n, j, A.dtype))
+        column = e.div(e.mul(column_of(rest, j), from_j), pivot)
         columns.append(column)
         rest = e.sub(rest, matmul(column, g.transpose(column)))
     found = g.concat(columns, len(A.shape) - 1) if columns else A
     return g.transpose(found) if upper else found
 
 
-def _unit(n: int, j: int, dtype: DType) -> Node:
+def unit_column(n: int, j: int, dtype: DType) -> Node:
     """[n, 1]: 1 at row j."""
     return g.reshape(g.cast(e.eq(g.arange(n), j), dtype), (n, 1))
 
@@ -110,10 +110,10 @@ def solve_triangular(
     for k in range(n):
         i = n - 1 - k if upper else k
         one = _row(rest, i)
-        one = one if unitriangular else e.div(one, _at(a, i, i))
+        one = one if unitriangular else e.div(one, element_of(a, i, i))
         rows[i] = one
         mask = g.cast(e.lt(g.arange(n), i) if upper else e.lt(i, g.arange(n)), A.dtype)
-        rest = e.sub(rest, matmul(e.mul(_column(a, i), g.reshape(mask, (n, 1))), one))
+        rest = e.sub(rest, matmul(e.mul(column_of(a, i), g.reshape(mask, (n, 1))), one))
     return g.concat([v for v in rows if v is not None], len(b.shape) - 2) if n else b
 
 
@@ -142,13 +142,13 @@ class Factors(NamedTuple):
     pivots: Any
 
 
-def _factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
+def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
     """(L and U in one, the rows as they were, the row exchanged in each step)."""
     rows, columns = A.shape[-2:]
     x, swaps = A, []
     order = g.broadcast(g.arange(rows), A.shape[:-1])
     for j in range(min(rows, columns)):
-        size = g.abs(g.reshape(_column(barrier(x), j), x.shape[:-1]))
+        size = g.abs(g.reshape(column_of(barrier(x), j), x.shape[:-1]))
         here = e.where(e.lt(g.arange(rows), j), -1.0, size)
         best = g.argmax(here, -1) if pivot else g.full((*x.shape[:-2], 1), j, DType.I64)
         swaps.append(best)
@@ -156,17 +156,17 @@ def _factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
         place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
         x = g.gather(x, place, len(x.shape) - 2, batch=True) if pivot else x
         order = g.gather(order, place, len(order.shape) - 1, batch=True) if pivot else order
-        below = _below(rows, j, A.dtype)
-        factor = e.mul(e.div(_column(x, j), _at(x, j, j)), below)
+        below = rows_below(rows, j, A.dtype)
+        factor = e.mul(e.div(column_of(x, j), element_of(x, j, j)), below)
         after = g.cast(e.lt(j, g.arange(columns)), A.dtype)
         x = e.sub(x, matmul(factor, e.mul(_row(x, j), after)))
         at_j = g.cast(e.eq(g.arange(columns), j), A.dtype)
-        old = e.mul(_column(x, j), below)
+        old = e.mul(column_of(x, j), below)
         x = e.add(x, e.mul(e.sub(factor, old), at_j))
     return x, order, swaps
 
 
-def _parts(packed: Node) -> tuple[Node, Node]:
+def triangles(packed: Node) -> tuple[Node, Node]:
     """L and U."""
     rows, columns = packed.shape[-2:]
     k = min(rows, columns)
@@ -178,15 +178,15 @@ def _parts(packed: Node) -> tuple[Node, Node]:
 @linalg(aten="linalg_lu")
 def lu(A: Node, *, pivot: bool = True) -> Any:
     """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""
-    packed, order, _ = _factored(A, pivot)
+    packed, order, _ = factored(A, pivot)
     rows = A.shape[-2]
     column = g.reshape(order, (*order.shape[:-1], 1, rows))
     exchanged = g.cast(e.eq(g.reshape(g.arange(rows), (rows, 1)), column), A.dtype)
-    low, up = _parts(packed)
+    low, up = triangles(packed)
     return LU(exchanged, low, up)
 
 
-def _pivots(A: Node, swaps: Sequence[Node]) -> Node:
+def pivots_of(A: Node, swaps: Sequence[Node]) -> Node:
     found = g.concat(list(swaps), len(A.shape) - 2)
     return g.cast(e.add(found, 1), DType.I32)
 
@@ -194,14 +194,14 @@ def _pivots(A: Node, swaps: Sequence[Node]) -> Node:
 @linalg(aten="linalg_lu_factor")
 def lu_factor(A: Node, *, pivot: bool = True) -> Any:
     """lu in one matrix, and the rows that were exchanged, counted from 1."""
-    packed, _, swaps = _factored(A, pivot)
-    return Factors(packed, _pivots(A, swaps))
+    packed, _, swaps = factored(A, pivot)
+    return Factors(packed, pivots_of(A, swaps))
 
 
 @operator(linalg=True, aten="linalg_det")
 def det(A: Node) -> Node:
     """The determinant."""
-    packed, _, swaps = _factored(A)
+    packed, _, swaps = factored(A)
     return g.reshape(e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1)), A.shape[:-2])
 
 
@@ -222,7 +222,7 @@ class SignLog(NamedTuple):
 @operator(linalg=True, aten="linalg_slogdet")
 def slogdet(A: Node) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
-    packed, _, swaps = _factored(A)
+    packed, _, swaps = factored(A)
     on = diagonal(packed, 0, -2, -1)
     sign = e.mul(_sign(A, swaps), r.prod(e.sign(on), -1))
     return SignLog(barrier(sign), r.sum(g.log(g.abs(on)), -1))
@@ -245,8 +245,8 @@ def solve(A: Node, B: Node, *, left: bool = True) -> Node:
     b = g.reshape(B, (*B.shape, 1)) if is_vector else B
     batch = broadcast_shape([A.shape[:-2], b.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, b))
-    packed, order, _ = _factored(a)
-    low, up = _parts(packed)
+    packed, order, _ = factored(a)
+    low, up = triangles(packed)
     moved = g.gather(b, order, len(b.shape) - 2, batch=True) if n else b
     half = solve_triangular(low, moved, upper=False, unitriangular=True)
     x = solve_triangular(up, half, upper=True)
@@ -328,11 +328,13 @@ def qr(A: Node, mode: str = "reduced") -> Any:
     k = min(rows, columns)
     x, q = A, _eye(rows, A)
     for j in range(min(k, rows - 1)):
-        v = e.mul(_column(x, j), e.add(_below(rows, j, A.dtype), _unit(rows, j, A.dtype)))
+        v = e.mul(
+            column_of(x, j), e.add(rows_below(rows, j, A.dtype), unit_column(rows, j, A.dtype))
+        )
         size = g.sqrt(r.sum(e.square(v), -2, keepdim=True))
-        pivot = _at(x, j, j)
+        pivot = element_of(x, j, j)
         turned = e.where(e.lt(pivot, 0), g.neg(size), size)
-        v = e.add(v, e.mul(_unit(rows, j, A.dtype), turned))
+        v = e.add(v, e.mul(unit_column(rows, j, A.dtype), turned))
         total = r.sum(e.square(v), -2, keepdim=True)
         scale = e.div(2.0, e.where(e.eq(total, 0), 1.0, total))  # of zeros it reflects nothing
         x = e.sub(x, e.mul(scale, matmul(v, matmul(g.transpose(v), x))))
