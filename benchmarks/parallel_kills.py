@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,13 @@ def die(moment: Path, after_s: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def culprit(line: str) -> int:
+    """The number in the job of the rank that an error names first."""
+    text = json.loads(line)[2].rpartition("': ")[2].partition(" (found by ")[0]
+    numbers = re.findall(r"rank (\d+)", text.partition(" (told by ")[0])
+    return int(numbers[-1]) if numbers else -1  # "rank 0 (rank 2 of the job)"
+
+
 def ranks_of(name: str) -> int:
     return 4 if "+" in name else 2
 
@@ -98,7 +106,7 @@ def main(trials: int, names: list[str]) -> int:
                     command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
                 )
             said = [line.partition("] ")[2] for line in done.stdout.splitlines() if "] [" in line]
-            named = [line for line in said if f"rank {victim}" in line]
+            named = [line for line in said if culprit(line) == victim]
             if len(named) != ranks - 1:
                 print(f"{name}: not all name rank {victim}: {done.stdout}{done.stderr}")
             late += [json.loads(line)[0] for line in named]

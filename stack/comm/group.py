@@ -17,7 +17,7 @@ from stack.comm.engine.call import NativeCall, call_of
 from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES, Reduce
 from stack.comm.engine.collectives import Collectives, code_of
-from stack.comm.engine.meeting import MeetingPlace, leave
+from stack.comm.engine.meeting import MeetingPlace, MeshLine, leave
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.plan.program import Program
@@ -65,17 +65,16 @@ class Group(Collectives[Array]):
         size: int,
         deadline_s: float,
         silent_s: float | None = None,
-        in_job: tuple[int, ...] = (),
+        line: MeshLine | None = None,
     ) -> Self:
         """Meet the other ranks of group `key` in `store`, which is reached at `address`.
 
         `key` is equal on all ranks and new for every group. `deadline_s` is how long this waits,
         and how long an operation may make no progress; a rank that says nothing for `silent_s`
-        seconds, by default a tenth of it, is lost. `in_job` are the ranks' numbers in their job,
-        for messages, where they are others. Raises DeadlineExceeded that names the missing,
-        InvalidCall when ranks disagree.
+        seconds, by default a tenth of it, is lost. `line` is for a group that lies in a mesh.
+        Raises DeadlineExceeded that names the missing, InvalidCall when ranks disagree.
         """
-        place = MeetingPlace(store, address, key, silent_s, in_job)
+        place = MeetingPlace(store, address, key, silent_s, line)
         return cls._join(place, rank, size, deadline_s)
 
     @classmethod
@@ -170,7 +169,7 @@ class Group(Collectives[Array]):
         `join` group `key` with ranks from this group's size on. This group is closed."""
         if size < self.size:
             raise InvalidCall(f"a group of {self.size} ranks does not grow to {size}")
-        place = replace(self._place, key=key, in_job=())
+        place = replace(self._place, key=key, line=None)
         made = self._join(place, self.rank, size, self._member.timeout_s)
         self.close()
         return made

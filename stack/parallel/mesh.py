@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from hal.core.errors import InvalidCall
+from stack.comm.engine.meeting import MeshLine
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import World
@@ -68,8 +69,8 @@ class Mesh:
 
     def join(self, axis: str) -> Group:
         """A new group of the ranks on this rank's line; all of them call it, in the same order
-        among such calls. The caller closes it. Raises InvalidCall outside of a job, and as
-        `Group.join`."""
+        among such calls. The caller closes it. What ends one group of the job's meshes in a process
+        ends the others there. Raises InvalidCall outside of a job, and as `Group.join`."""
         if self.world is None:
             raise InvalidCall("this process is no rank of a job; start it by `hal run -n 2 SCRIPT`")
         self.world.check_epoch()
@@ -79,8 +80,8 @@ class Mesh:
         _joined[line] += 1
         store, size = Store.of(self.world), self.size(axis)
         times = self.world.deadline_s, self.world.silent_s
-        place = self.place(axis)
-        return Group.join(store, self.world.store, key, place, size, *times, self.ranks(axis))
+        own = MeshLine(self.world.job, self.ranks(axis))
+        return Group.join(store, self.world.store, key, self.place(axis), size, *times, own)
 
     def _stride(self, axis: str) -> int:
         return math.prod(self.sizes[self._number(axis) + 1 :])

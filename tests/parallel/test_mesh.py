@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hal.core.errors import InvalidCall
 from stack.comm.engine.failures import Words
+from stack.comm.engine.meeting import MeshLine
 from stack.comm.world import World
 from stack.parallel import Mesh
 
@@ -59,7 +60,7 @@ def test_an_axis_that_is_not_there_and_a_group_of_nobody():
 
 
 def test_what_is_said_of_a_rank_on_a_line_has_its_number_in_the_job():
-    line = Mesh.of(world(3, 4), data=2, tensor=2).ranks("tensor")
-    words = Words("job/tensor", 1, 10.0, 1.0, line)
+    ranks = Mesh.of(world(3, 4), data=2, tensor=2).ranks("tensor")
+    words = Words("job/tensor", 1, 10.0, 1.0, MeshLine("job", ranks))
     assert words.who(0) == "rank 0 (rank 2 of the job)"
     assert Words("job", 1, 10.0, 1.0).who(0) == "rank 0"

@@ -28,7 +28,7 @@ def joined(
     if engine == NATIVE:
         met = meet(place, rank, size, deadline_s)
         try:
-            member = Member(place.key, rank, met, deadline_s, place.silent_s, place.in_job)
+            member = Member(place.key, rank, met, deadline_s, place.silent_s, place.line)
         except BaseException:
             met.hold.release()
             raise

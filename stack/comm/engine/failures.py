@@ -8,6 +8,7 @@ from typing import Any
 from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
 from stack.comm.engine.codes import call_in_words
 from stack.comm.engine.library import lib
+from stack.comm.engine.meeting import MeshLine
 
 _WRONG = {
     lib.HE_WRONG_CALL: "a call that there is not",
@@ -21,7 +22,8 @@ SHRINK = "shrink the group, or start the job again"
 
 
 class PeerLost(OperationFailed):
-    """Rank `rank` is gone: it ended or left."""
+    """Rank `rank` is gone: it ended or left. Of a rank that is not in the group, but in another one
+    of the mesh, it is the number in the job."""
 
     next_step = SHRINK
 
@@ -44,7 +46,7 @@ class LateRank(PeerLost):
 
 
 class GroupAborted(PeerLost):
-    """Rank `rank` has aborted the group."""
+    """Rank `rank` has aborted the group, or ended another one of the mesh."""
 
 
 class ConnectionTampered(PeerLost):
@@ -77,19 +79,19 @@ class CallMismatch(InvalidCall):
 @dataclass(frozen=True, slots=True)
 class Words:
     """What a rank of group `key` says of its failures: with its number and the group's times, and
-    the ranks' numbers in the job, where they are others."""
+    its line of a mesh if it lies in one."""
 
     key: str
     rank: int
     timeout_s: float
     heartbeat_s: float
-    in_job: tuple[int, ...] = ()
+    line: MeshLine | None = None
 
     def who(self, rank: int) -> str:
         """A rank by its number, or both of them."""
-        if not self.in_job or self.in_job[rank] == rank:
+        if self.line is None or self.line.ranks[rank] == rank:
             return f"rank {rank}"
-        return f"rank {rank} (rank {self.in_job[rank]} of the job)"
+        return f"rank {rank} (rank {self.line.ranks[rank]} of the job)"
 
     def error(self, failure: Any) -> HalError:
         """The error of a native failure, for the rank that raises it."""
@@ -102,6 +104,8 @@ class Words:
                 f"{self.who(failure.told_by)} makes {ours}, {self.who(failure.rank)} makes {theirs}"
             )
             return CallMismatch(f"group {self.key!r}: {says}", (failure.told_by, failure.rank))
+        if failure.code & lib.HE_ELSEWHERE:
+            return self._elsewhere(group, failure)
         who = "this rank" if failure.rank == self.rank else self.who(failure.rank)
         text, kind, error = _lost(who, failure, self.timeout_s, self.heartbeat_s)
         if failure.told_by != self.rank:
@@ -110,6 +114,37 @@ class Words:
         rank = failure.told_by if between else failure.rank
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
         return error(value, rank)
+
+    def _elsewhere(self, group: str, failure: Any) -> HalError:
+        """The error of what has ended another group of the mesh, and this one with it."""
+        assert self.line is not None, "a group in no mesh has failed with another one"
+        rank, ranks = failure.detail, self.line.ranks
+        who = f"rank {rank} of the job"
+        if rank in ranks:
+            rank = ranks.index(rank)
+            who = "this rank" if rank == self.rank else self.who(rank)
+        says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
+        text = says.format(who=who, heartbeat_s=self.heartbeat_s)
+        if failure.rank != self.rank:
+            text += f" (told by {self.who(failure.rank)})"
+        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
+        return error(value, rank)
+
+
+_ELSEWHERE: dict[int, tuple[str, FailureKind, type[PeerLost]]] = {
+    lib.HE_ENDED: ("the process of {who} has ended", FailureKind.PEER_LOST, PeerLost),
+    lib.HE_LEFT: ("{who} has left another group of the mesh", FailureKind.PEER_LOST, PeerLost),
+    lib.HE_SILENT: (
+        "{who} has said nothing for {heartbeat_s:g} s: stopped, or cut off",
+        FailureKind.PEER_LOST,
+        SilentRank,
+    ),
+}
+_ENDED_ELSEWHERE = (
+    "{who} has ended another group of the mesh, and this one with it",
+    FailureKind.ABORTED,
+    GroupAborted,
+)
 
 
 def _lost(

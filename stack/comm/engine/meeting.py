@@ -56,16 +56,26 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
+class MeshLine:
+    """What a group is that lies in a mesh: `ranks` are its ranks' numbers in the job. The groups of
+    one `mesh` that a process is in end together: ranks that are in another of them alone hear by it
+    who is lost."""
+
+    mesh: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MeetingPlace:
     """Where the ranks of a group meet: a store, its address, and the group's key in it. A rank that
-    says nothing for `silent_s` seconds is lost; None for a tenth of the deadline. `in_job` are the
-    ranks' numbers in their job, for messages; () where they are the same."""
+    says nothing for `silent_s` seconds is lost; None for a tenth of the deadline. `line` is for a
+    group that lies in a mesh."""
 
     store: Store
     address: str
     key: str
     silent_s: float | None = None
-    in_job: tuple[int, ...] = ()
+    line: MeshLine | None = None
 
     @property
     def table(self) -> Store:
@@ -74,7 +84,7 @@ class MeetingPlace:
 
     def next(self, what: str) -> MeetingPlace:
         """The place of a group that follows this one."""
-        return replace(self, key=f"{self.key}/{what}", in_job=())
+        return replace(self, key=f"{self.key}/{what}", line=None)
 
 
 def meet(place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Met:

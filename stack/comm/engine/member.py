@@ -23,7 +23,8 @@ from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
 from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.links import Connections
-from stack.comm.engine.meeting import Met
+from stack.comm.engine.meeting import MeshLine, Met
+from stack.comm.engine.names import learn
 from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
 NS = 1_000_000_000
@@ -63,19 +64,20 @@ class Member(Engine):
         met: Met,
         timeout_s: float,
         silent_s: float | None = None,
-        in_job: tuple[int, ...] = (),
+        line: MeshLine | None = None,
     ) -> None:
         self.key = key
         self.rank = rank
         self.size = len(met.hosts)
         self.heartbeat_s = silent_s or max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
-        self._words = Words(key, rank, timeout_s, self.heartbeat_s, in_job)
+        self._words = Words(key, rank, timeout_s, self.heartbeat_s, line)
         self.timeout_s = timeout_s
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
         links = met.connections
         native = lib.he_group_new(
             rank, self.size, len(local), local, met.segment, links.life, links.data,
             _keys(links), int(self.heartbeat_s * NS),
+            learn(line.mesh) if line else 0, line.ranks if line else ffi.NULL,
         )  # fmt: skip
         if native == ffi.NULL:
             for descriptor in (met.segment, *links.life, *links.data):

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hal.core.errors import HalError
+from stack.comm.engine.meeting import MeshLine
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 
@@ -34,7 +35,7 @@ def serve(pipe, address, key, rank, size, deadline_s):
     """A rank's process: answers expressions until its pipe ends."""
     store = Store(address, TOKEN, WAIT_S)
     names = {"np": np, "os": os, "time": time, "store": store, "address": address, "Group": Group}
-    names["held"] = held
+    names |= {"held": held, "MeshLine": MeshLine}
     names["g"] = Group.join(store, address, key, rank, size, deadline_s)
     pipe.send(("value", rank))
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the test is over

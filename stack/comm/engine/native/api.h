@@ -8,6 +8,8 @@ enum {
     HE_PENDING = -1, HE_OK, HE_ENDED, HE_SILENT, HE_LEFT, HE_DIFFERS, HE_LATE, HE_ABORTED, HE_NO_MEMORY, HE_FORKED,
     HE_UNREADABLE, HE_TAMPERED, HE_NONSENSE, HE_FLOODED, HE_LAST_CODE = HE_FLOODED
 };
+/* With the code of a failure: it is that of another group of the mesh, which has ended this one. */
+enum { HE_ELSEWHERE = 64 };
 /* What a rank said that none says: the `detail` of HE_NONSENSE. */
 enum {
     HE_WRONG_CALL = 1, HE_WRONG_LENGTH, HE_WRONG_FAILURE, HE_WRONG_MEMORY, HE_WRONG_RING, HE_WRONG_WORD,
@@ -35,7 +37,8 @@ typedef struct {
 
 /* `rank` caused it, `told_by` found it out first. `ours` and `theirs` are the calls of HE_DIFFERS; of HE_LATE `ours`
  * is the call that waited and `theirs` the last call of the late rank, which has ended if `detail` is 1. Where `ours` is of
- * HE_RECV, `rank` is the one that waited, for a message from anybody. Of HE_FLOODED `theirs` is the message. */
+ * HE_RECV, `rank` is the one that waited, for a message from anybody. Of HE_FLOODED `theirs` is the message. With HE_ELSEWHERE
+ * `rank` is a rank that is in the other group, too, and `detail` the number in the job of the one that caused it. */
 typedef struct {
     int32_t code, rank, told_by, detail;
     he_call ours, theirs;
@@ -44,9 +47,10 @@ typedef struct {
 /* A group. `local` lists the ranks of this host in rising order, of which `segment` is the shared memory; `life`
  * has a connection to each rank (-1 for this one), `data` two for each rank of another host (-1 for the others). `keys`
  * are HE_KEY_NBYTES for each of these three connections of a rank, by rank, in that order; those of ranks of this host are not
- * looked at. All descriptors become the group's. NULL without memory or threads: then they stay the caller's. */
+ * looked at. All descriptors become the group's. The groups of a `mesh` in a process end together; `in_job` are the ranks'
+ * numbers in their job; 0 and NULL for a group of its own. NULL without memory or threads: then they stay the caller's. */
 he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
-                       const unsigned char *keys, int64_t heartbeat_ns);
+                       const unsigned char *keys, int64_t heartbeat_ns, uint64_t mesh, const int *in_job);
 int64_t he_segment_nbytes(int nlocal, int size);
 void he_group_leave(he_group *group);
 void he_group_release(he_group *group);

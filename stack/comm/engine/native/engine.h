@@ -151,6 +151,9 @@ struct he_group {
     int64_t kept_nbytes;   /* of who moves messages: what it keeps that nobody has received yet */
     atomic_int forked, away;
     struct he_group *next; /* of the watch */
+    uint64_t mesh;         /* 0 for none */
+    int *in_job;           /* the ranks' numbers in their job */
+    struct he_group *bound; /* the next group of a mesh, under the meshes' lock */
     he_peer peers[];
 };
 
@@ -203,6 +206,11 @@ void he_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_n
 int he_segment_map(he_group *g, int fd);
 void he_segment_unmap(he_group *g);
 /* failure.c */
+void he_bind(he_group *g);
+void he_unbind(he_group *g);
+void he_meshes_hold(void);
+void he_meshes_let_go(void);
+void he_meshes_forget(void);
 int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int detail);
 int he_differs(he_group *g, int rank, const he_call *ours, const void *theirs);
 int he_fail_late(he_group *g, int rank, const he_call *ours, const he_call *last, int done);

@@ -28,11 +28,17 @@ int he_frame_read(const he_group *g, int lane, const void *bytes, he_frame *fram
 /* Whether a rank tells others of such a failure. That of a fork is the process's own. */
 static int is_told(int code) { return among(code, HE_ENDED, HE_LAST_CODE) && code != HE_FORKED; }
 
+static int is_detail(const he_failure *failure) {
+    switch (failure->code) {
+    case HE_NONSENSE: return among(failure->detail, HE_WRONG_CALL, HE_LAST_WRONG);
+    case HE_LATE: return among(failure->detail, 0, 1);
+    default: return failure->code & HE_ELSEWHERE ? failure->detail >= 0 : !failure->detail;
+    }
+}
+
 static int is_failure(const he_group *g, const he_failure *failure) {
-    int last = failure->code == HE_NONSENSE ? HE_LAST_WRONG : failure->code == HE_LATE ? 1 : 0;
-    return is_told(failure->code) && among(failure->rank, 0, g->size - 1) && among(failure->told_by, 0, g->size - 1) &&
-           among(failure->detail, failure->code == HE_NONSENSE ? HE_WRONG_CALL : 0, last) && is_call(g, &failure->ours) &&
-           is_call(g, &failure->theirs);
+    return failure->code >= 0 && is_told(failure->code & ~HE_ELSEWHERE) && is_detail(failure) && among(failure->rank, 0, g->size - 1) &&
+           among(failure->told_by, 0, g->size - 1) && is_call(g, &failure->ours) && is_call(g, &failure->theirs);
 }
 
 int he_failure_read(const he_group *g, const void *bytes, he_failure *failure) {
@@ -55,6 +61,7 @@ int he_message_read(const he_group *g, int from, const void *bytes, int64_t nbyt
     case HE_SHARE: return with_fd && message->id > 0 && message->nbytes > 0 ? 0 : HE_WRONG_MEMORY;
     case HE_UNSHARE: return !with_fd && message->id > 0 ? 0 : HE_WRONG_MEMORY;
     case HE_WATCHER: return with_fd ? 0 : HE_WRONG_WORD;
+    case HE_NEWS: return with_fd ? HE_WRONG_WORD : 0;
     default: return HE_WRONG_WORD;
     }
 }

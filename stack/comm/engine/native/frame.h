@@ -16,7 +16,8 @@ typedef struct {
 } he_frame;
 _Static_assert(sizeof(he_frame) == HE_FRAME_NBYTES, "a head is as long as others think");
 
-enum { HE_BEAT, HE_SHARE, HE_UNSHARE, HE_WATCHER };
+/* HE_NEWS: the group has failed, as the segment tells. */
+enum { HE_BEAT, HE_SHARE, HE_UNSHARE, HE_WATCHER, HE_NEWS };
 
 /* What ranks tell each other over their life connections. */
 typedef struct he_message {

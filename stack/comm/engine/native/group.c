@@ -27,10 +27,11 @@ static void free_all(he_group *g) {
     pthread_cond_destroy(&g->changed);
     free(g->index);
     free(g->ranks);
+    free(g->in_job);
     free(g);
 }
 
-static he_group *new_group(int rank, int size, int nlocal, const int *local) {
+static he_group *new_group(int rank, int size, int nlocal) {
     he_group *g = calloc(1, sizeof *g + size * sizeof(he_peer));
     if (!g) return NULL;
     atomic_init(&g->refs, 1);
@@ -41,12 +42,13 @@ static he_group *new_group(int rank, int size, int nlocal, const int *local) {
     g->tail = &g->queue;
     g->index = malloc(size * sizeof *g->index);
     g->ranks = malloc(size * sizeof *g->ranks);
+    g->in_job = malloc(size * sizeof *g->in_job);
     pthread_mutex_init(&g->lock, NULL);
     he_cond_init(&g->changed);
     he_cond_init(&g->posted);
     g->messages = calloc(2 * (size_t)size + 1, sizeof *g->messages);
     g->telling = calloc(size, sizeof *g->telling);
-    if (g->index && g->ranks && g->messages && g->telling) return g;
+    if (g->index && g->ranks && g->in_job && g->messages && g->telling) return g;
     free_all(g);
     return NULL;
 }
@@ -62,9 +64,10 @@ static void seal(he_group *g, const unsigned char *keys) {
     }
 }
 
-static void know_ranks(he_group *g, const int *local, const int *life, const int *data) {
+static void know_ranks(he_group *g, const int *local, const int *life, const int *data, const int *in_job) {
     for (int r = 0; r < g->size; r++) {
         g->index[r] = -1;
+        g->in_job[r] = in_job ? in_job[r] : r;
         g->peers[r].life = life[r];
         g->peers[r].watcher = -1;
         for (int lane = 0; lane < 2; lane++) g->peers[r].data[lane] = data[2 * r + lane];
@@ -78,10 +81,11 @@ static void know_ranks(he_group *g, const int *local, const int *life, const int
 }
 
 he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
-                       const unsigned char *keys, int64_t heartbeat_ns) {
-    he_group *g = new_group(rank, size, nlocal, local);
+                       const unsigned char *keys, int64_t heartbeat_ns, uint64_t mesh, const int *in_job) {
+    he_group *g = new_group(rank, size, nlocal);
     if (!g) return NULL;
-    know_ranks(g, local, life, data);
+    know_ranks(g, local, life, data, in_job);
+    g->mesh = mesh;
     seal(g, keys);
     g->heartbeat_ns = heartbeat_ns;
     g->beat_ns = heartbeat_ns / 4;
@@ -90,10 +94,12 @@ he_group *he_group_new(int rank, int size, int nlocal, const int *local, int seg
         he_last_init(&g->ends[g->here].last);
         he_attach_offer(g);
     }
+    if (g->head && g->mesh) he_bind(g);
     if (g->head && he_watch_add(g)) {
         close(segment);
         return g;
     }
+    he_unbind(g);
     he_segment_unmap(g);
     free_all(g);
     return NULL;
@@ -135,6 +141,7 @@ static void close_data(he_group *g) {
 void he_group_release(he_group *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1) return;
     he_group_leave(g);
+    he_unbind(g);
     if (!atomic_load(&g->forked)) he_watch_remove(g);
     close_data(g);
     he_shared_close(g);

@@ -63,15 +63,20 @@ static void tell(he_group *g, int rank, const he_message *message) {
     he_seal_put(seal, g->peers[rank].life, &piece, 1);
 }
 
-/* Tells everybody that this process lives, and ranks of other hosts how it does. */
+/* Tells everybody that this process lives, and ranks of other hosts how it does. Those of this host, which see in the
+ * segment that the group has failed, are told to look. */
 void he_peer_beat(he_group *g, int64_t now_ns) {
-    he_message message = status(g);
-    if (now_ns < g->next_beat_ns && news_of(&message) == g->told) return;
+    he_message message = status(g), news = {.type = HE_NEWS};
+    int is_new = news_of(&message) != g->told;
+    if (now_ns < g->next_beat_ns && !is_new) return;
     g->next_beat_ns = now_ns + g->beat_ns;
     g->told = news_of(&message);
     __atomic_add_fetch(&g->ends[g->here].beat, 1, __ATOMIC_RELEASE);
-    for (int r = 0; r < g->size; r++)
-        if (g->peers[r].remote && g->peers[r].life >= 0) tell(g, r, &message);
+    for (int r = 0; r < g->size; r++) {
+        if (g->peers[r].life < 0) continue;
+        if (g->peers[r].remote) tell(g, r, &message);
+        else if (is_new && message.failed) try_send(g->peers[r].life, &news, -1);
+    }
 }
 
 /* `watcher` is a pidfd of the thread that watches here, which stays the caller's. A rank that has no room for it, which

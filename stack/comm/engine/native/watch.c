@@ -159,9 +159,20 @@ static void in_child(void) {
     watch.running = 0;
     shut(&watch.wakes);
     pthread_mutex_init(&watch.lock, NULL);
+    he_meshes_forget();
 }
 
-static void mind_forks(void) { pthread_atfork(he_watch_hold, he_watch_let_go, in_child); }
+static void before_fork(void) {
+    he_watch_hold();
+    he_meshes_hold();
+}
+
+static void after_fork(void) {
+    he_meshes_let_go();
+    he_watch_let_go();
+}
+
+static void mind_forks(void) { pthread_atfork(before_fork, after_fork, in_child); }
 
 /* 0 without a thread or a descriptor. */
 int he_watch_add(he_group *g) {

@@ -61,7 +61,9 @@ static void look_at_call(const he_call *call) {
 }
 
 static void look_at_failure(const he_failure *f) {
-    require(in(f->code, HE_ENDED, HE_LAST_CODE) && f->code != HE_FORKED && in(f->rank, 0, SIZE - 1) && in(f->told_by, 0, SIZE - 1), "a wrong failure");
+    int cause = f->code & ~HE_ELSEWHERE;
+    require(in(cause, HE_ENDED, HE_LAST_CODE) && cause != HE_FORKED && in(f->rank, 0, SIZE - 1) && in(f->told_by, 0, SIZE - 1), "a wrong failure");
+    require(f->code == cause || f->detail >= 0, "a cause that is no rank of a job");
     require(f->code != HE_NONSENSE || in(f->detail, 1, HE_LAST_WRONG), "a wrong word for what is wrong");
     look_at_call(&f->ours);
     look_at_call(&f->theirs);
@@ -75,8 +77,8 @@ static void fuzz_readers(void) {
     unsigned char bytes[sizeof(he_message) + 8];
     he_call call = right_call((int)below(HE_SEND));
     he_frame frame;
-    he_message message = {.type = (int)below(4), .presence = (int)below(2), .done = (int)below(2), .id = 1, .nbytes = 64, .last = call};
-    message.failed = message.failure.code = (int)below(HE_LAST_CODE + 1);
+    he_message message = {.type = (int)below(5), .presence = (int)below(2), .done = (int)below(2), .id = 1, .nbytes = 64, .last = call};
+    message.failed = message.failure.code = (int)below(HE_LAST_CODE + 1) + (below(2) ? HE_ELSEWHERE : 0);
     memcpy(bytes, &message, sizeof message);
     mutate(bytes, sizeof message);
     int from = 1 + (int)below(2), with_fd = (int)below(2);
@@ -248,7 +250,7 @@ static void fuzz_life(int peer) {
 /* Memory of the segment that rank 1 writes. */
 static void fuzz_segment(void) {
     he_end *end = &g->ends[g->index[NEAR]];
-    he_failure failure = {.code = 1 + (int)below(HE_LAST_CODE), .rank = NEAR, .told_by = NEAR};
+    he_failure failure = {.code = 1 + (int)below(HE_LAST_CODE) + (below(2) ? HE_ELSEWHERE : 0), .rank = NEAR, .told_by = NEAR};
     he_call call = right_call(HE_ALL_REDUCE);
     unsigned char bytes[sizeof failure];
     memcpy(bytes, &failure, sizeof failure);
@@ -314,8 +316,8 @@ static void make_group(void) {
     pair(SOCK_STREAM, &life[FAR], &far_ends[HE_LIFE]);
     for (int lane = 0; lane < HE_LANES; lane++) pair(SOCK_STREAM, &data[2 * FAR + lane], &far_ends[lane]);
     for (size_t i = 0; i < sizeof keys; i++) keys[i] = (unsigned char)i;
-    g = new_group(0, SIZE, 2, local);
-    know_ranks(g, local, life, data);
+    g = new_group(0, SIZE, 2);
+    know_ranks(g, local, life, data, NULL);
     seal(g, keys);
     g->heartbeat_ns = TIMEOUT_NS;
     int segment = memfd_create("segment", MFD_CLOEXEC);
