@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from stack.framework.distributions import transforms
+from stack.framework.distributions import constraints, transforms
 from stack.framework.distributions.base import (
     Distribution,
 )
@@ -122,6 +122,7 @@ __all__ = [
     "TransformedDistribution",
     "Uniform",
     "Weibull",
+    "constraints",
     "identity_transform",
     "kl_divergence",
     "register_kl",

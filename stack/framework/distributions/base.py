@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from stack.framework.create import tensor
+from stack.framework.distributions.constraints import Constraint
+from stack.framework.functions import exp
 from stack.framework.mode import no_grad
 from stack.framework.random import rand, randn
 from stack.framework.tensor import Tensor
@@ -34,11 +37,54 @@ def one_of(probs: Any, logits: Any) -> None:
 
 class Distribution:
     """A sample has the shape sample_shape + batch_shape + event_shape; the last is the shape of
-    what has one probability together."""
+    what has one probability together.
 
-    batch_shape: tuple[int, ...]
-    event_shape: tuple[int, ...] = ()
+    Numbers among the parameters are checked against `arg_constraints`, which raises ValueError;
+    tensors, and the values of `log_prob`, only where `validate_args` is True, since that waits for
+    them. PyTorch checks them all, unless it is False."""
+
+    arg_constraints: Mapping[str, Constraint] = {}
     has_rsample = False
+    has_enumerate_support = False
+    _validates: ClassVar[bool | None] = None
+
+    def __init__(
+        self,
+        batch_shape: Sequence[int] = (),
+        event_shape: Sequence[int] = (),
+        validate_args: bool | None = None,
+        **given: Any,
+    ) -> None:
+        """`given`: the parameters as they came, which are checked."""
+        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self.validates = self._validates if validate_args is None else validate_args
+        for name, value in given.items():
+            constraint = self.arg_constraints.get(name)
+            if constraint is None or value is None or self.validates is False:
+                continue
+            if isinstance(value, Tensor):
+                if self.validates and value.numel():
+                    self._demand(name, value, constraint)
+            elif not constraint.check(float(value)):
+                raise ValueError(f"{type(self).__name__} takes {name} {constraint}, not {value}")
+
+    def _demand(self, name: str, value: Tensor, constraint: Constraint) -> None:
+        if not bool(constraint.check(value.detach()).all()):
+            raise ValueError(
+                f"{type(self).__name__} takes {name} {constraint}; of these values some are not:\n"
+                f"{value.detach()}"
+            )
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether tensors are checked (True), or nothing is (False), where `validate_args` is not
+        given."""
+        Distribution._validates = value
+
+    @property
+    def support(self) -> Constraint:
+        """What its values are."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what its values are here")
 
     @property
     def mean(self) -> Tensor:
@@ -64,11 +110,58 @@ class Distribution:
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the density, or of the probability, of each value."""
+        if self.validates and value.numel():
+            self._demand("values", value, self.support)
+        return self._log_prob(value)
+
+    def _log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no log_prob")
+
+    @property
+    def mode(self) -> Tensor:
+        """A value of the greatest density."""
+        raise NotImplementedError(f"{type(self).__name__} has no mode here")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of at most each value."""
+        raise NotImplementedError(f"{type(self).__name__} has no cdf here")
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The number below which a sample is with each probability."""
+        raise NotImplementedError(f"{type(self).__name__} has no icdf here")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values along a first axis: of shape [count, *batch_shape, *event_shape], or with 1
+        for each batch axis."""
+        raise NotImplementedError(f"{type(self).__name__} has no enumerate_support here")
+
+    def perplexity(self) -> Tensor:
+        """exp of the entropy."""
+        return exp(self.entropy())
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Self:
+        """The same for a batch that this one is broadcast to."""
+        made, rank = copy.copy(self), len(self.batch_shape)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                whole = (*batch_shape, *value.shape[rank:])
+                setattr(made, name, value.expand(whole))
+            elif isinstance(value, Distribution):
+                setattr(made, name, value.expand((*batch_shape, *value.batch_shape[rank:])))
+        made.batch_shape = tuple(batch_shape)
+        return made
 
     def entropy(self) -> Tensor:
         """In nats."""
         raise NotImplementedError(f"{type(self).__name__} has no entropy")
+
+    def listed(self, values: Tensor, expand: bool) -> Tensor:
+        """Values along a first axis, of all events, as `enumerate_support` gives them."""
+        ones = (1 for _ in self.batch_shape)
+        values = values.reshape((values.shape[0], *ones, *self.event_shape))
+        if not expand:
+            return values
+        return values.expand((values.shape[0], *self.batch_shape, *self.event_shape))
 
     def shaped(self, sample_shape: Shape = ()) -> tuple[int, ...]:
         """The shape of a sample."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from stack.framework import functional as F
+from stack.framework.distributions import constraints as c
 from stack.framework.distributions.base import Distribution, Shape, one_of, together
 from stack.framework.distributions.continuous import Normal
 from stack.framework.distributions.discrete import Bernoulli, Categorical
@@ -16,7 +17,7 @@ from stack.framework.distributions.transforms import (
     Transform,
     summed,
 )
-from stack.framework.functions import log, log1p, logsumexp, sigmoid
+from stack.framework.functions import log, log1p, logsumexp, sigmoid, where
 from stack.framework.mode import no_grad
 from stack.framework.tensor import Tensor
 
@@ -42,9 +43,14 @@ class Independent(Distribution):
         self.has_rsample = base_distribution.has_rsample
         batch = tuple(base_distribution.batch_shape)
         cut = len(batch) - reinterpreted_batch_ndims
-        self.batch_shape = batch[:cut]
-        self.event_shape = (*batch[cut:], *base_distribution.event_shape)
+        event = (*batch[cut:], *base_distribution.event_shape)
+        super().__init__(batch[:cut], event, validate_args)
 
+    @property
+    def support(self) -> c.Constraint:
+        return c.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
+
+    mode = property(lambda self: self.base_dist.mode)
     mean = property(lambda self: self.base_dist.mean)
     variance = property(lambda self: self.base_dist.variance)
 
@@ -54,7 +60,7 @@ class Independent(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.base_dist.sample(sample_shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
@@ -78,7 +84,7 @@ class TransformedDistribution(Distribution):
             shape = transform.forward_shape(shape)
             self._events = max(self._events, transform.event_dim)
         cut = len(shape) - self._events
-        self.batch_shape, self.event_shape = shape[:cut], shape[cut:]
+        super().__init__(shape[:cut], shape[cut:], validate_args)
         self.has_rsample = base_distribution.has_rsample
 
     def _through(self, x: Tensor) -> Tensor:
@@ -93,7 +99,7 @@ class TransformedDistribution(Distribution):
         with no_grad():
             return self._through(self.base_dist.sample(sample_shape))
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         found: Tensor | float = 0.0
         for transform in reversed(self.transforms):
             x = transform.inv(value)
@@ -102,6 +108,26 @@ class TransformedDistribution(Distribution):
             value = x
         base = self.base_dist.log_prob(value)
         return found + summed(base, self._events - len(self.base_dist.event_shape))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        for transform in reversed(self.transforms):
+            value = transform.inv(value)
+        found, falls = self.base_dist.cdf(value), self._falls()
+        return found if falls is False else where(falls, 1 - found, found)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        falls = self._falls()
+        return self._through(
+            self.base_dist.icdf(value if falls is False else where(falls, 1 - value, value))
+        )
+
+    def _falls(self) -> Any:
+        """Whether values become less as those of the base become greater: False, or of each."""
+        falls: Any = False
+        for transform in self.transforms:
+            sign = transform.sign
+            falls = falls != (sign < 0) if isinstance(sign, Tensor) or sign < 0 else falls
+        return falls
 
 
 class LogisticNormal(TransformedDistribution):
@@ -117,6 +143,8 @@ class RelaxedOneHotCategorical(Distribution):
     `OneHotCategorical` as `temperature` falls. Maddison et al., https://arxiv.org/abs/1611.00712.
     """
 
+    arg_constraints = Categorical.arg_constraints
+    support = c.simplex
     has_rsample = True
 
     def __init__(
@@ -129,13 +157,19 @@ class RelaxedOneHotCategorical(Distribution):
         one = Categorical(probs, logits)
         self.probs, self.logits = one.probs, one.logits
         self.temperature = temperature
-        self.batch_shape, self.event_shape = self.probs.shape[:-1], self.probs.shape[-1:]
+        *batch, last = self.probs.shape
+        super().__init__(batch, (last,), validate_args, probs=probs, logits=logits)
+
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> Self:
+        made = super().expand(batch_shape)
+        made.temperature = self.temperature  # one for all
+        return made
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = self.uniform(sample_shape, self.probs).clamp(min=2.0**-24)
         return F.softmax((self.logits - log(-log(u))) / self.temperature, -1)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         count, rate = self.event_shape[0], self.temperature
         score = self.logits - rate * log(value)
         alike = (score - logsumexp(score, -1, keepdim=True)).sum(-1) - log(value).sum(-1)
@@ -148,6 +182,8 @@ class RelaxedBernoulli(Distribution):
     """Numbers between 0 and 1 that come near to samples of `Bernoulli` as `temperature` falls.
     Maddison et al., https://arxiv.org/abs/1611.00712."""
 
+    arg_constraints = Bernoulli.arg_constraints
+    support = c.unit_interval
     has_rsample = True
 
     def __init__(
@@ -159,14 +195,15 @@ class RelaxedBernoulli(Distribution):
     ) -> None:
         one_of(probs, logits)
         one = Bernoulli(probs, logits)
-        self.probs, self.logits, self.batch_shape = one.probs, one.logits, one.batch_shape
+        self.probs, self.logits = one.probs, one.logits
+        super().__init__(one.batch_shape, validate_args=validate_args, probs=probs, logits=logits)
         self.temperature, _ = together(temperature, self.logits.detach())
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
         u = self.uniform(sample_shape, self.probs).clamp(min=2.0**-24)
         return sigmoid((log(u) - log1p(-u) + self.logits) / self.temperature)
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         x = log(value) - log1p(-value)
         away = self.logits - x * self.temperature
         inner = log(self.temperature) + away - 2 * F.softplus(away)
@@ -191,8 +228,11 @@ class MixtureSameFamily(Distribution):
                 f"MixtureSameFamily takes probabilities of shape {[*batch, self._count]}, got "
                 f"{list(mixture_distribution.probs.shape)}"
             )
-        self.batch_shape = tuple(batch)
-        self.event_shape = tuple(component_distribution.event_shape)
+        super().__init__(batch, component_distribution.event_shape, validate_args)
+
+    @property
+    def support(self) -> c.Constraint:
+        return self.component_distribution.support
 
     def _weights(self) -> Tensor:
         shape = (*self.mixture_distribution.probs.shape, *(1 for _ in self.event_shape))
@@ -202,6 +242,18 @@ class MixtureSameFamily(Distribution):
     def mean(self) -> Tensor:
         return (self._weights() * self.component_distribution.mean).sum(-1 - len(self.event_shape))
 
+    @property
+    def variance(self) -> Tensor:
+        """That of the means, and the mean of the others."""
+        each, at = self.component_distribution, -1 - len(self.event_shape)
+        weights = self._weights()
+        off = each.mean - self.mean.unsqueeze(at)
+        return (weights * (each.variance + off * off)).sum(at)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        found = self.component_distribution.cdf(value.unsqueeze(-1 - len(self.event_shape)))
+        return (found * self.mixture_distribution.probs).sum(-1)
+
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         with no_grad():
             each = self.component_distribution.sample(sample_shape)
@@ -209,7 +261,7 @@ class MixtureSameFamily(Distribution):
             chosen = drawn.to(each.dtype).reshape((*drawn.shape, *(1 for _ in self.event_shape)))
             return (each * chosen).sum(-1 - len(self.event_shape))
 
-    def log_prob(self, value: Tensor) -> Tensor:
+    def _log_prob(self, value: Tensor) -> Tensor:
         at = -1 - len(self.event_shape)
         each = self.component_distribution.log_prob(value.unsqueeze(at))
         return logsumexp(each + self.mixture_distribution.logits, -1)

@@ -19,6 +19,10 @@ def summed(x: Tensor, count: int) -> Tensor:
     return x.sum(tuple(range(-count, 0))) if count else x
 
 
+def _sign(x: Any) -> Any:
+    return x.sign() if isinstance(x, Tensor) else (x > 0) - (x < 0)
+
+
 class Transform:
     """A function of the last `event_dim` axes together, of each element where that is 0. A class
     has `_call`, and where it can be undone `_inverse`."""
@@ -35,9 +39,16 @@ class Transform:
     def _call(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no _call")
 
-    def inv(self, y: Tensor) -> Tensor:
-        """The x of which `y` is made."""
-        return self._inverse(y)
+    @property
+    def inv(self) -> Transform:
+        """The transform that undoes this one."""
+        return _Inverse(self)
+
+    @property
+    def sign(self) -> Any:
+        """1 where y becomes greater with x, -1 where it becomes less; a tensor where that is not
+        the same everywhere."""
+        raise NotImplementedError(f"{type(self).__name__} has no sign")
 
     def _inverse(self, y: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} cannot be undone")
@@ -50,9 +61,43 @@ class Transform:
         """The shape of what is made of that shape."""
         return shape
 
+    def inverse_shape(self, shape: Extents) -> Extents:
+        """The shape of which that shape is made."""
+        return shape
+
+
+class _Inverse(Transform):
+    """What another one undoes."""
+
+    def __init__(self, base: Transform) -> None:
+        self._base, self.event_dim, self.bijective = base, base.event_dim, base.bijective
+
+    @property
+    def inv(self) -> Transform:
+        return self._base
+
+    sign = property(lambda self: self._base.sign)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._base._inverse(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self._base(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return -self._base.log_abs_det_jacobian(y, x)
+
+    def forward_shape(self, shape: Extents) -> Extents:
+        return self._base.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Extents) -> Extents:
+        return self._base.forward_shape(shape)
+
 
 class ExpTransform(Transform):
     """y = exp(x)."""
+
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         return exp(x)
@@ -67,6 +112,8 @@ class ExpTransform(Transform):
 class TanhTransform(Transform):
     """y = tanh(x)."""
 
+    sign = 1
+
     def _call(self, x: Tensor) -> Tensor:
         return tanh(x)
 
@@ -80,6 +127,8 @@ class TanhTransform(Transform):
 class SigmoidTransform(Transform):
     """y = 1 / (1 + exp(-x))."""
 
+    sign = 1
+
     def _call(self, x: Tensor) -> Tensor:
         return sigmoid(x)
 
@@ -92,6 +141,8 @@ class SigmoidTransform(Transform):
 
 class SoftplusTransform(Transform):
     """y = log(1 + exp(x))."""
+
+    sign = 1
 
     def _call(self, x: Tensor) -> Tensor:
         return F.softplus(x)
@@ -108,6 +159,8 @@ class PowerTransform(Transform):
 
     def __init__(self, exponent: Any, cache_size: int = 0) -> None:
         self.exponent = exponent
+
+    sign = property(lambda self: _sign(self.exponent))
 
     def _call(self, x: Tensor) -> Tensor:
         y: Tensor = x**self.exponent
@@ -138,6 +191,8 @@ class AffineTransform(Transform):
 
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
+
+    sign = property(lambda self: _sign(self.scale))
 
     def _call(self, x: Tensor) -> Tensor:
         y: Tensor = self.loc + self.scale * x
@@ -190,6 +245,9 @@ class StickBreakingTransform(Transform):
     def forward_shape(self, shape: Extents) -> Extents:
         return (*shape[:-1], shape[-1] + 1)
 
+    def inverse_shape(self, shape: Extents) -> Extents:
+        return (*shape[:-1], shape[-1] - 1)
+
 
 class ComposeTransform(Transform):
     """Several, one after the other."""
@@ -217,9 +275,18 @@ class ComposeTransform(Transform):
             x = z
         return found
 
+    @property
+    def sign(self) -> Any:
+        return math.prod((part.sign for part in self.parts), start=1)
+
     def forward_shape(self, shape: Extents) -> Extents:
         for part in self.parts:
             shape = part.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape: Extents) -> Extents:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
         return shape
 
 
@@ -242,8 +309,13 @@ class IndependentTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return summed(self.base_transform.log_abs_det_jacobian(x, y), self._more)
 
+    sign = property(lambda self: self.base_transform.sign)
+
     def forward_shape(self, shape: Extents) -> Extents:
         return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Extents) -> Extents:
+        return self.base_transform.inverse_shape(shape)
 
 
 identity_transform = ComposeTransform([])
