@@ -59,8 +59,8 @@ from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
 from stack.recorder import _walk as walk
-from stack.recorder.kin import Kin
-from stack.recorder.tape import Point, Tape, number_key, read, same
+from stack.recorder.kin import Inference, Kin
+from stack.recorder.tape import Listed, Point, Tape, number_key, read, same
 from stack.recorder.window import Step, Window
 from stack.runtime.array import Array
 
@@ -1417,13 +1417,16 @@ walk.bind(
         "Cell": Cell,
         "CellTape": CellTape,
         "DType": DType,
+        "Inference": Inference,
         "Kin": Kin,
         "Link": Link,
+        "Listed": Listed,
         "Move": Move,
         "Node": Node,
         "Point": Point,
         "Tape": Tape,
         "Tensor": Tensor,
+        "Type": Type,
         "arrays": vars(store.arrays)["data"],
         "autocast": autocast_dtype,
         "engines": engines,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hal.core.dtypes import DType
 from hal.tile.node import Type
 from hal.tile.size import Facts
 from stack.recorder.window import Step, Window
@@ -164,12 +165,13 @@ class Rule:
         return self._made.with_shape(self._shape(values))
 
 
-Pattern = tuple[tuple[int, ...], ...]
+Pattern = tuple[tuple[DType, tuple[int, ...]], ...]
 
 
 def full_row(row: Row, types: Sequence[Type]) -> tuple[Pattern, Row]:
-    """Which axes of operands are shorter than 2, and a row with the others behind it."""
-    pattern = tuple([tuple([d if d < 2 else 2 for d in t.shape]) for t in types])
+    """The operands' element types and which of their axes are shorter than 2, and a row with the
+    other axes behind it."""
+    pattern = tuple([(t.dtype, tuple([d if d < 2 else 2 for d in t.shape])) for t in types])
     return pattern, (*row, *[d for t in types for d in t.shape if d >= 2])
 
 
@@ -180,7 +182,8 @@ class Kin:
     next: dict[tuple[Any, ...], Kin] = field(default_factory=dict)
     last: tuple[Any, ...] | None = None
     """How a path went on from here the last time: the key, the types of its operands, the place it
-    led to, its row, the result's type. A path that goes on so again looks nothing up."""
+    led to, its row, the result's type, and what is known of such results (None: nothing). A path
+    that goes on so again looks nothing up; one whose operands have other sizes only the type."""
     where: str = ""
     """As of a `tape.Point`."""
 

@@ -354,20 +354,25 @@ class Tape:
     def _append_among_kin(self, key: Key, explore: Callable[[], Seen]) -> Seen:
         """What an operation gives among kin; the tape is at its place then, if it is recorded."""
         assert self.kin is not None, "the path is one among kin"
-        skeleton, row = apart(key)
-        kin = self._kin_behind(self.kin, skeleton)
-        types = self._operand_types(key)
-        if types is None:
+        last, types = self.kin.last, self._operand_types(key)
+        known: Inference | None = None
+        if types is not None and last is not None and last[0] == key:
+            _, _, kin, row, _, known = last
+        else:
+            skeleton, row = apart(key)
+            kin = self._kin_behind(self.kin, skeleton)
+            if types is not None:
+                place = kin if key[0] in self.tree.several else None
+                known = self.tree.inference(skeleton, place)
+        if types is None or known is None:
             seen = explore()
         else:
-            known = self.tree.inference(skeleton, kin if key[0] in self.tree.several else None)
             seen = self._inferred(known, key, row, types, explore)
         if seen.type is not None:
             if types is not None and not seen.checks and type(seen.type) is Type:
-                last = self.kin.last
                 if last is not None and last[4] == seen.type:  # one object, by which it is known
                     seen = Seen(last[4])
-                self.kin.last = key, types, kin, row, seen.type
+                self.kin.last = key, types, kin, row, seen.type, known
             self.kin, self._checks = kin, seen.checks
             self._row += row
         return seen
@@ -481,7 +486,7 @@ class Tape:
             skeleton, row = apart(key)
             kin = self._kin_behind(self.kin, skeleton)
             if key[0] is None and key[1] == type:  # else its operands' types are not known here
-                self.kin.last = key, (), kin, row, type
+                self.kin.last = key, (), kin, row, type, None
             self.kin, self._checks = kin, ()
             self._row += row
         self.keys.append(key)

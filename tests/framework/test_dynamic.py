@@ -332,3 +332,13 @@ def test_decoding_compiles_nothing_after_three_tokens(engine, cache):
             compiled = families.compiled.copy()
         np.testing.assert_allclose(mine, other, 1e-5, 1e-5)
     assert families.compiled == compiled, families.notes[-1]
+
+
+def test_types_of_results_are_known_for_each_element_type_apart():
+    for dtype in (ht.float32, ht.float16, ht.int32):
+        for n in (3, 4, 5, 6):
+            x = ht.tensor(np.ones(n), dtype=dtype)
+            doubled = x + x
+            assert doubled.dtype is dtype
+            np.testing.assert_array_equal(doubled.numpy(), np.full(n, 2))
+            np.testing.assert_array_equal((doubled[1:] * x[1:]).numpy(), np.full(n - 1, 2))

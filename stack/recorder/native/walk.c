@@ -30,6 +30,9 @@ static struct {
     Py_ssize_t last;
 } kin;
 static struct {
+    Py_ssize_t seen;
+} inference;
+static struct {
     Py_ssize_t shown, steps, type;
 } move;
 static struct {
@@ -76,6 +79,7 @@ static const struct {
     {"Point", "next", &point.next},
     {"Point", "type", &point.type},
     {"Kin", "last", &kin.last},
+    {"Inference", "seen", &inference.seen},
     {"Move", "shown", &move.shown},
     {"Move", "steps", &move.steps},
     {"Move", "type", &move.type},
@@ -84,7 +88,7 @@ static const struct {
 };
 
 /* What `bind` is given, by name. */
-static PyObject *Array, *Cell, *DType, *Link, *Tensor, *arrays, *autocast, *engines, *grad_mode, *here,
+static PyObject *Array, *Cell, *DType, *Link, *Listed, *Tensor, *Type, *arrays, *autocast, *engines, *grad_mode, *here,
     *moves, *no_hooks, *note_window, *number_key, *read_window, *recordable, *serials, *tape_of,
     *under_way;
 static const struct {
@@ -95,7 +99,9 @@ static const struct {
     {"Cell", &Cell},
     {"DType", &DType},
     {"Link", &Link},
+    {"Listed", &Listed},
     {"Tensor", &Tensor},
+    {"Type", &Type},
     {"arrays", &arrays},
     {"autocast", &autocast},
     {"engines", &engines},
@@ -115,6 +121,7 @@ static const struct {
 enum { MOST_OPERANDS = 1024 }; /* that the stack of a thread holds */
 enum { MOST = 4096 }; /* entries of each memory below */
 static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
+static PyObject *of_lengths; /* operations on lists, by how many values these are */
 static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
 static PyObject *empty;
 static allocfunc allocate;
@@ -187,10 +194,73 @@ static int is_on(PyObject *ask)
     return on;
 }
 
+/* Append a key, whose value has this type. */
+static Py_ssize_t appended(PyObject *on, PyObject *key, PyObject *type)
+{
+    PyObject *types = AT(on, tape.types);
+    if (PyList_Append(AT(on, tape.keys), key) < 0 || PyList_Append(types, type) < 0)
+        return FAILED;
+    return PyList_Size(types) - 1;
+}
+
+/* The type that is known of a result of a row, for operands of these types. A new reference; NULL
+ * where it is not known, with an exception where looking failed. */
+static PyObject *known_type(PyObject *known, PyObject *row, PyObject *operands)
+{
+    PyObject *local = known == Py_None ? NULL : PyTuple_Pack(2, row, operands);
+    PyObject *seen = local ? PyDict_GetItemWithError(AT(known, inference.seen), local) : NULL;
+    Py_XDECREF(local);
+    if (seen == NULL || PyTuple_Size(PyTuple_GetItem(seen, 1)) != 0)
+        return NULL;
+    PyObject *type = PyTuple_GetItem(seen, 0);
+    if ((PyObject *)Py_TYPE(type) != Type)
+        return NULL;
+    Py_INCREF(type);
+    return type;
+}
+
+/* As `advance` from a place of kin from which the path went on by this key the last time. */
+static Py_ssize_t advance_among_kin(PyObject *on, PyObject *key, PyObject *last)
+{
+    PyObject *wanted = PyTuple_GetItem(last, 1), *row = PyTuple_GetItem(last, 3);
+    PyObject *type = PyTuple_GetItem(last, 4), *types = AT(on, tape.types), *given, *next;
+    Py_ssize_t count = PyTuple_Size(wanted), more = PyTuple_Size(row), seen = 0, others = 0;
+    if ((given = PyTuple_New(count)) == NULL)
+        return FAILED;
+    for (Py_ssize_t i = 1; seen < count; i++) {
+        PyObject *operand = PyTuple_GetItem(key, i);
+        if (!PyLong_CheckExact(operand))
+            continue;
+        PyObject *one = PyList_GetItem(types, PyLong_AsSsize_t(operand));
+        others += one != PyTuple_GetItem(wanted, seen);
+        Py_INCREF(one);
+        PyTuple_SetItem(given, seen++, one);
+    }
+    if (others > 0) {
+        type = known_type(PyTuple_GetItem(last, 5), row, given);
+        next = type ? PyTuple_Pack(6, key, given, PyTuple_GetItem(last, 2), row, type,
+                                   PyTuple_GetItem(last, 5)) : NULL;
+        Py_XDECREF(type); /* the place has it, or else it is not used */
+        if (next == NULL) {
+            Py_DECREF(given);
+            return PyErr_Occurred() ? FAILED : OTHERWISE;
+        }
+        put(AT(on, tape.kin), kin.last, next);
+        Py_DECREF(next);
+    }
+    Py_DECREF(given);
+    for (Py_ssize_t i = 0; i < more; i++)
+        if (PyList_Append(AT(on, tape.row), PyTuple_GetItem(row, i)) < 0)
+            return FAILED;
+    put(on, tape.checks, empty);
+    put(on, tape.kin, PyTuple_GetItem(last, 2));
+    return appended(on, key, type);
+}
+
 /* The number of a key's value, which is on the tape then; OTHERWISE where it was not seen there. */
 static Py_ssize_t advance(PyObject *on, PyObject *key)
 {
-    PyObject *types = AT(on, tape.types), *among = AT(on, tape.kin), *type;
+    PyObject *among = AT(on, tape.kin), *type;
     if (among == Py_None) {
         PyObject *next = PyDict_GetItemWithError(AT(AT(on, tape.at), point.next), key);
         if (next == NULL)
@@ -200,32 +270,18 @@ static Py_ssize_t advance(PyObject *on, PyObject *key)
             return OTHERWISE;
         put(on, tape.at, next);
     } else {
-        PyObject *last = AT(among, kin.last); /* key, types of operands, place, row, type */
+        PyObject *last = AT(among, kin.last); /* key, types of operands, place, row, type, inference */
         if (last == Py_None)
             return OTHERWISE;
         int same = PyObject_RichCompareBool(PyTuple_GetItem(last, 0), key, Py_EQ);
         if (same <= 0)
             return same < 0 ? FAILED : OTHERWISE;
-        PyObject *wanted = PyTuple_GetItem(last, 1);
-        Py_ssize_t count = PyTuple_Size(wanted);
-        for (Py_ssize_t i = 1, seen = 0; seen < count; i++) {
-            PyObject *operand = PyTuple_GetItem(key, i);
-            if (PyLong_CheckExact(operand) &&
-                PyList_GetItem(types, PyLong_AsSsize_t(operand)) != PyTuple_GetItem(wanted, seen++))
-                return OTHERWISE;
-        }
-        PyObject *row = PyTuple_GetItem(last, 3);
-        type = PyTuple_GetItem(last, 4);
-        Py_ssize_t more = PyTuple_Size(row);
-        for (Py_ssize_t i = 0; i < more; i++)
-            if (PyList_Append(AT(on, tape.row), PyTuple_GetItem(row, i)) < 0)
-                return FAILED;
-        put(on, tape.checks, empty);
-        put(on, tape.kin, PyTuple_GetItem(last, 2));
+        Py_INCREF(last);
+        Py_ssize_t n = advance_among_kin(on, key, last);
+        Py_DECREF(last);
+        return n;
     }
-    if (PyList_Append(AT(on, tape.keys), key) < 0 || PyList_Append(types, type) < 0)
-        return FAILED;
-    return PyList_Size(types) - 1;
+    return appended(on, key, type);
 }
 
 /* As `Tape.give` of a leaf that has an array. */
@@ -531,15 +587,86 @@ static PyObject *number_of(PyObject *module, PyObject *const *args, Py_ssize_t c
     return n == FAILED ? NULL : PyLong_FromSsize_t(n);
 }
 
+/* How many values a list of cells is; 0 for what is none. A tuple of integers is none, but one
+ * operand. */
+static Py_ssize_t length(PyObject *x)
+{
+    int is_list = PyList_CheckExact(x);
+    Py_ssize_t n = is_list ? PyList_Size(x) : PyTuple_CheckExact(x) ? PyTuple_Size(x) : 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (!is_cell(is_list ? PyList_GetItem(x, i) : PyTuple_GetItem(x, i)))
+            return 0;
+    return n;
+}
+
+/* A `Listed` operation, remembered. A new reference. */
+static PyObject *of_lists(PyObject *expression, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *lengths = PyTuple_New(count), *key, *found = NULL;
+    for (Py_ssize_t i = 0; lengths != NULL && i < count; i++) {
+        Py_ssize_t n = length(args[i]);
+        PyObject *one = n > 0 ? PyLong_FromSsize_t(n) : Py_None;
+        if (n == 0)
+            Py_INCREF(one);
+        if (one == NULL)
+            Py_CLEAR(lengths);
+        else
+            PyTuple_SetItem(lengths, i, one);
+    }
+    key = lengths ? PyTuple_Pack(2, expression, lengths) : NULL;
+    if (key != NULL && (found = PyDict_GetItemWithError(of_lengths, key)) != NULL)
+        Py_INCREF(found);
+    else if (key != NULL && !PyErr_Occurred() &&
+             (found = PyObject_CallFunctionObjArgs(Listed, expression, lengths, NULL)) != NULL) {
+        if (PyDict_Size(of_lengths) >= MOST)
+            PyDict_Clear(of_lengths);
+        if (PyDict_SetItem(of_lengths, key, found) < 0)
+            Py_CLEAR(found);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(lengths);
+    return found;
+}
+
+/* As `operated`, for operands of which some are lists of cells. */
+static Py_ssize_t operated_on_lists(PyObject *own, PyObject *expression, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *all[MOST_OPERANDS], *operation = of_lists(expression, args, count);
+    Py_ssize_t number = 0, n = operation == NULL ? FAILED : OTHERWISE;
+    for (Py_ssize_t i = 0; i < count && operation != NULL; i++) {
+        Py_ssize_t values = length(args[i]);
+        if (number + (values > 0 ? values : 1) > MOST_OPERANDS)
+            goto done;
+        if (values == 0)
+            all[number++] = args[i];
+        for (Py_ssize_t k = 0; k < values; k++)
+            all[number++] = PyList_CheckExact(args[i]) ? PyList_GetItem(args[i], k) : PyTuple_GetItem(args[i], k);
+        for (Py_ssize_t k = number - (values > 0 ? values : 1); k < number; k++)
+            Py_INCREF(all[k]); /* another thread may change a list */
+    }
+    if (operation != NULL)
+        n = operated(own, operation, all, number);
+done:
+    while (number--)
+        Py_DECREF(all[number]);
+    Py_XDECREF(operation);
+    return n;
+}
+
 static PyObject *known(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     PyObject *first = NULL;
+    int lists = 0;
     if (PyList_Size(under_way) > 0)
         Py_RETURN_NONE;
     for (Py_ssize_t i = 1; i < count; i++) {
         if (is_cell(args[i]))
             first = i < 3 && first == NULL ? args[i] : first;
-        else if (!is_operand(args[i]))
+        else if (length(args[i]) > 0) {
+            lists = 1;
+            if (i == 1)
+                first = PyList_CheckExact(args[i]) ? PyList_GetItem(args[i], 0) : PyTuple_GetItem(args[i], 0);
+        } else if (!is_operand(args[i]))
             Py_RETURN_NOTIMPLEMENTED;
     }
     int can = first != NULL && (PyObject *)Py_TYPE(first) != Cell ? PySet_Contains(recordable, args[0]) : 0;
@@ -559,7 +686,8 @@ static PyObject *known(PyObject *module, PyObject *const *args, Py_ssize_t count
             goto done;
         Py_DECREF(none);
     }
-    Py_ssize_t n = operated(own, args[0], args + 1, count - 1);
+    Py_ssize_t n = lists ? operated_on_lists(own, args[0], args + 1, count - 1)
+                         : operated(own, args[0], args + 1, count - 1);
     if (n >= 0)
         made = on_tape(own, n);
     else if (n == OTHERWISE) {
@@ -821,9 +949,10 @@ PyMODINIT_FUNC PyInit__walk(void)
     of_floats = PyDict_New();
     of_ints = PyDict_New();
     of_bools = PyDict_New();
+    of_lengths = PyDict_New();
     throughs = PyDict_New();
     empty = PyTuple_New(0);
-    if (!of_floats || !of_ints || !of_bools || !throughs || !empty)
+    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !empty)
         return NULL;
     return PyModule_Create(&definition);
 }
