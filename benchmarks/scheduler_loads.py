@@ -16,6 +16,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -24,17 +25,24 @@ from stack.scheduler.compare import simulate
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import Admit, HostJoined, Submitted
 from stack.scheduler.simulate import Costs, Simulation, Task
-from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
+from stack.scheduler.spec import Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules
 from stack.scheduler.traces import gang_mix, kueue_baseline
 
 Row = dict[str, Any]
 
 
 def kueue() -> Iterator[Row]:
-    """In order of submission and of priority, without and with taking back what was lent."""
+    """In order of submission and of priority, filling holes, without and with taking back what was
+    lent; and in queues that lock."""
     for order in ("submitted",), ("priority", "submitted"):
-        for reclaim in (False, True):
-            simulation = Simulation(*kueue_baseline(), rules=Rules(order, reclaim=reclaim))
+        for discipline, reclaim in (
+            (Discipline.LOCK, False),
+            (Discipline.FILL, False),
+            (Discipline.FILL, True),
+        ):
+            tasks, there, queues = kueue_baseline()
+            queues = [replace(queue, discipline=discipline) for queue in queues]
+            simulation = Simulation(tasks, there, queues, rules=Rules(order, reclaim=reclaim))
             begun_s = time.process_time()
             outcome = simulation.run()
             took_s = time.process_time() - begun_s
@@ -43,6 +51,7 @@ def kueue() -> Iterator[Row]:
                 waits.setdefault(course.task.spec.name, []).append(course.waited_s)
             yield {
                 "order": order[0],
+                "discipline": discipline.value,
                 "reclaim": reclaim,
                 "makespan_s": round(outcome.ended_at, 2),
                 "use": round(outcome.use, 4),

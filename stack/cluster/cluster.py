@@ -99,8 +99,8 @@ class LiveCluster:
         self._away: set[str] = set(self._journal.fact("away") or ())
         self._told: list[Event] = []
         self._todo: list[Decision] = []
-        self._scheduler = self._replayed()
         try:
+            self._scheduler = self._replayed()
             self._reconfigure()
             self._journal.commit()
         except (SpecError, InvalidCall):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
+from msgspec.inspect import EnumType, Metadata, StructType, Type, VarTupleType, type_info
 
 import hal
 from hal.core.errors import InvalidCall
@@ -179,6 +181,7 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The queues as the scheduler knows them. Raises SpecError."""
         if not self.queues:
             raise SpecError("the cluster has no queue; give it at least one [[queues]]")
+        _check_names("queue", [queue.name for queue in self.queues])
         return [
             QueueSpec(
                 *(queue.name, queue.quota, queue.cohort, queue.borrow, queue.weight),
@@ -198,6 +201,7 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The hosts. Raises SpecError, also when there is no device at all."""
         if not self.hosts:
             return [this_machine()]
+        _check_names("host", [host.name for host in self.hosts])
         return [
             HostSpec(
                 host.name,
@@ -206,6 +210,16 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
             for host in self.hosts
         ]
+
+
+def _check_names(what: str, names: list[str]) -> None:
+    for name in names:
+        if not re.fullmatch(r"[^\s/]+", name):
+            raise SpecError(
+                f"{name!r} is no name for a {what}: it has a space, a slash, or nothing"
+            )
+        if names.count(name) > 1:
+            raise SpecError(f"the cluster has two {what}s of the name {name!r}")
 
 
 def this_machine() -> HostSpec:
@@ -230,5 +244,26 @@ def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
     try:
         return msgspec.convert(dict(found), kind)
     except msgspec.ValidationError as error:
-        fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
-        raise InvalidCall(f"{where}: {error}; there are: {fields}") from error
+        known = ", ".join(_known(str(error), kind))
+        there = f"; there are: {known}" if known else ""
+        raise InvalidCall(f"{where}: {error}{there}") from error
+
+
+def _known(complaint: str, kind: type[msgspec.Struct]) -> list[str]:
+    """The fields, or the words, that may stand where msgspec has found another one; [] for any
+    other complaint."""
+    if "unknown field" not in complaint and "enum value" not in complaint:
+        return []
+    here = _bare(type_info(kind))
+    for name, _ in re.findall(r"\.(\w+)|\[(\d+)\]", complaint.partition("`$")[2]):
+        if isinstance(here, StructType):
+            here = _bare(next(field.type for field in here.fields if field.name == name))
+        elif isinstance(here, VarTupleType):
+            here = _bare(here.item_type)
+    if isinstance(here, EnumType):
+        return [word.value for word in here.cls]
+    return [field.name for field in here.fields] if isinstance(here, StructType) else []
+
+
+def _bare(found: Type) -> Type:
+    return _bare(found.type) if isinstance(found, Metadata) else found

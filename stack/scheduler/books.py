@@ -38,8 +38,13 @@ class Books:
     def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
         self.rules = rules
         self.levels = tuple(levels)
+        for name in self.rules.order:
+            if name not in KEYS:
+                there = ", ".join(KEYS)
+                raise SpecError(f"rules: there is no key {name!r} to order by; there are: {there}")
         self.keys = [KEYS[name] for name in self.rules.order]
         self.moving = any(name in MOVING for name in self.rules.order)
+        self.by_user = "user" in self.rules.order
         self.queues = queues_of(tuple(queues))
         self.trees: dict[str, DeviceTree] = {}
         self.pools: dict[str, Blocker] = {}
@@ -132,7 +137,8 @@ class Books:
         gang.booked = tally = gang.tally()
         gang.booked_end = gang.ends_at if gang.ranks else math.inf
         gang.queue.count(tally)
-        self.users[gang.spec.user].add(tally, 1)
+        if self.by_user:
+            self.users[gang.spec.user].add(tally, 1)
         if gang.state in (State.RUNNING, State.STOPPING):
             gang.queue.cohort.by_end.add((gang.booked_end, gang.job, gang))
             for kind in tally.occupied:
@@ -148,7 +154,8 @@ class Books:
         assert tally is not None
         gang.booked = None
         gang.queue.count(tally, -1)
-        self.users[gang.spec.user].add(tally, -1)
+        if self.by_user:
+            self.users[gang.spec.user].add(tally, -1)
         gang.queue.cohort.by_end.discard((gang.booked_end, gang.job, gang))
         for kind in tally.occupied:
             self.running[kind].remove(gang)

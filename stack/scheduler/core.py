@@ -48,7 +48,7 @@ from stack.scheduler.moves import ask, break_promise, left, release, resize, shr
 from stack.scheduler.room import grow
 from stack.scheduler.spec import JobSpec, QueueSpec, Rules, SpecError
 from stack.scheduler.starting import start_waiting
-from stack.scheduler.why import why
+from stack.scheduler.why import ranks_of, why
 
 
 class Scheduler:
@@ -80,6 +80,10 @@ class Scheduler:
         match event:
             case Submitted(_, job, spec):
                 _submitted(books, job, spec)
+            case Ended(_, job, done):
+                _ended(books, books.gang(job), done)
+            case Saved(_, job):
+                tell(books, books.gang(job))
             case Cancelled(_, job):
                 _cancelled(books, books.gang(job))
             case Held(_, job):
@@ -94,10 +98,6 @@ class Scheduler:
                 _wanted(books, books.gang(job), self.with_ranks(job, ranks))
             case Measured(_, job, speed):
                 _measured(books.gang(job), speed)
-            case Saved(_, job):
-                tell(books, books.gang(job))
-            case Ended(_, job, done):
-                _ended(books, books.gang(job), done)
             case Resized(_, job, number):
                 if number == books.gang(job).resizes:
                     _resized(books, books.gang(job))
@@ -183,10 +183,8 @@ def _never(books: Books, spec: JobSpec) -> str:
             )
         else:
             where = f"one {spec.within} of" if spec.required else "all of"
-            texts.append(
-                f"{where} kind {kind!r} has room for {fits} ranks of {spec.devices} devices"
-            )
-    return f"it needs {spec.fewest} ranks of {spec.devices} devices, but " + "; ".join(texts)
+            texts.append(f"{where} kind {kind!r} has room for {ranks_of(spec, fits)}")
+    return f"it needs {ranks_of(spec, spec.fewest)}, but " + "; ".join(texts)
 
 
 def _measured(gang: Gang, speed: float) -> None:

@@ -237,6 +237,9 @@ class Bucket:
         gangs = self.gangs
         if not gangs or gang.seq > next(reversed(gangs)):
             gangs[gang.seq] = gang
+        elif gang.seq < self.first.seq:
+            gangs[gang.seq] = gang
+            gangs.move_to_end(gang.seq, last=False)
         else:
             self.gangs = OrderedDict(sorted([*gangs.items(), (gang.seq, gang)]))
         if gang.seq < self.first.seq or len(gangs) == 1:
@@ -311,7 +314,8 @@ class Reservation:
 class Cohort:
     """Queues that lend to each other: the sum of what they own, and of what they use. `by_end` are
     their running jobs by the end of their limits; `claims` reserve quota of a kind for the first
-    job that lacks some. `spare` is what `lent` gave, by kind, until something is counted."""
+    job that lacks some. `spare` is what `lent` gave, by kind, until something is counted. It
+    `is_bound` if each of its queues has quotas."""
 
     name: str
     quota: dict[str, int] = field(default_factory=dict)
@@ -321,6 +325,7 @@ class Cohort:
     by_end: SortedList[tuple[float, int, Gang]] = field(default_factory=SortedList)
     claims: dict[str, Reservation] = field(default_factory=dict)
     spare: dict[str, int] = field(default_factory=dict)
+    is_bound: bool = True
 
     def blocker(self, kind: str) -> Blocker:
         """Its quota of a kind, to wait for."""
@@ -337,8 +342,7 @@ class Cohort:
 
     def widest(self, kind: str) -> int:
         """Devices of a kind that no job of its queues may take more of."""
-        free = all(queue.spec.quota for queue in self.queues)
-        return self.lent(kind) if free else ENDLESS
+        return self.lent(kind) if self.is_bound else ENDLESS
 
 
 @dataclass(slots=True, eq=False)
@@ -421,6 +425,7 @@ def queues_of(specs: tuple[QueueSpec, ...]) -> dict[str, Queue]:
             cohort.quota[kind] = cohort.quota.get(kind, 0) + amount
         queues[spec.name] = queue = Queue(spec, cohort)
         cohort.queues.append(queue)
+        cohort.is_bound &= bool(spec.quota)
     return queues
 
 

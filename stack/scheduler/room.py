@@ -22,6 +22,8 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         tree = books.trees.get(kind)
         if tree is None:
             continue
+        if not _may_take(books, gang, kind):
+            continue
         held, claim = books.reserved.get(kind), gang.queue.cohort.claims.get(kind)
         if (held and held.bars(gang, key)) or (claim and claim.bars(gang, key)):
             continue
@@ -66,6 +68,21 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
     return False
 
 
+def _may_take(books: Books, gang: Gang, kind: str) -> bool:
+    """Whether the rules let a job take devices from any other: most that wait may not."""
+    return (
+        gang.overdue
+        or books.rules.preempt
+        or (books.rules.elastic and bool(books.running[kind].surplus))
+        or _may_reclaim(books, gang, kind)
+    )
+
+
+def _may_reclaim(books: Books, gang: Gang, kind: str) -> bool:
+    queue = gang.queue
+    return books.rules.reclaim and bool(queue.spec.quota) and queue.borrows(kind) + gang.need <= 0
+
+
 def _is_of_own_quota(offer: Offer, gang: Gang, kind: str) -> bool:
     """Whether a job is to be stopped that has what its queue owns, for another of this queue."""
     queue = gang.queue
@@ -89,21 +106,20 @@ def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
     plain FIFO would have started it by now, those that came later, the last first; then jobs of
     lower priority, the newest first."""
     running = books.running[tree.kind]
-    need = gang.need
     offered: dict[Gang, Holding] = {}
     if books.rules.elastic and running.surplus:
         for offer in surpluses(gang, list(running.surplus), tree.kind):
             offered[offer.gang] = {**offered.get(offer.gang, {}), **offer.masks}
             yield offer
     stopped: set[Gang] = set()
-    for other in _stoppable(books, gang, tree.kind, need):
+    for other in _stoppable(books, gang, tree.kind):
         if other not in stopped and not other.due and not other.leaving:
             stopped.add(other)
             yield rest_of(other, offered.get(other, {}))
 
 
-def _stoppable(books: Books, gang: Gang, kind: str, need: int) -> Iterator[Gang]:
-    if books.rules.reclaim and gang.queue.spec.quota and gang.queue.borrows(kind) + need <= 0:
+def _stoppable(books: Books, gang: Gang, kind: str) -> Iterator[Gang]:
+    if _may_reclaim(books, gang, kind):
         for queue in gang.queue.cohort.queues:
             if queue is gang.queue or queue.borrows(kind) <= 0:
                 continue

@@ -167,6 +167,18 @@ class Simulation:
                 work_s = self._tasks[job].work_s
                 courses[job] = Course(self._tasks[job], left_s=work_s, saved_s=work_s)
                 return True
+            case Ended(at, job, done):
+                course = courses[job]
+                if version != course.version:
+                    return False
+                self._advance(course, at)
+                course.ranks, course.version = 0, course.version + 1
+                if done or course.cancelled or course.over:
+                    course.ended = self.outcome.ended_at = at
+                else:
+                    lost_s = course.saved_s - course.left_s
+                    course.lost_s += lost_s * course.task.spec.ranks * course.task.spec.devices
+                    course.left_s = course.saved_s + self._costs.restore_s
             case Alarm(at):
                 return self.scheduler.alarm_at <= at
             case (
@@ -190,18 +202,6 @@ class Simulation:
                     return False
                 self._advance(courses[job], at)
                 courses[job].saved_s = courses[job].left_s
-            case Ended(at, job, done):
-                course = courses[job]
-                if version != course.version:
-                    return False
-                self._advance(course, at)
-                course.ranks, course.version = 0, course.version + 1
-                if done or course.cancelled or course.over:
-                    course.ended = self.outcome.ended_at = at
-                else:
-                    lost_s = course.saved_s - course.left_s
-                    course.lost_s += lost_s * course.task.spec.ranks * course.task.spec.devices
-                    course.left_s = course.saved_s + self._costs.restore_s
         return True
 
     def _advance(self, course: Course, now: float) -> None:

@@ -243,3 +243,7 @@ class Rules:
             raise SpecError(f"rules: fair_start is {self.fair_start}; 0, or how many times as fast")
         if not self.horizon_s > 0:
             raise SpecError(f"rules: horizon_s is {self.horizon_s}; it must be above 0")
+        if not self.patience_s >= 0:
+            raise SpecError(f"rules: patience_s is {self.patience_s}; 0 or more seconds")
+        if self.depth < 1:
+            raise SpecError(f"rules: depth is {self.depth}; at least 1 job is looked at")

@@ -62,8 +62,12 @@ def start_waiting(books: Books) -> None:
         if (books.moving or first.seq != key[-1]) and books.key(first) != key:
             _queue(books, heap, bucket)
             continue
-        lacks = _reserved_before(books, bucket, key) or _attempt(books, first, key)
-        if lacks:
+        lacks = _reserved_before(books, bucket, key)
+        if not lacks:
+            bucket.unblock()
+            lacks = _attempt(books, first, key)
+        if lacks != bucket.blocked:
+            bucket.unblock()
             bucket.block(lacks)
 
 
@@ -73,8 +77,6 @@ _Entry = tuple[tuple[float, ...], int, Bucket]
 def _queue(books: Books, heap: list[_Entry], bucket: Bucket) -> None:
     """Have a bucket tried in its turn."""
     if bucket.gangs and not bucket.queued:
-        if bucket.blocked:
-            bucket.unblock()
         bucket.queued, bucket.key = True, books.key(bucket.first)
         heapq.heappush(heap, (bucket.key, bucket.ordinal, bucket))
 

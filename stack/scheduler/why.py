@@ -6,6 +6,7 @@ import math
 
 from stack.scheduler.books import Books
 from stack.scheduler.gang import Gang, Reservation, State
+from stack.scheduler.spec import JobSpec
 
 
 def why(books: Books, gang: Gang) -> str:
@@ -60,8 +61,8 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
     if most < spec.fewest:
         where = f"in one {spec.within} " if spec.required else ""
         return (
-            f"it needs room for {spec.fewest} ranks of {spec.devices} devices of kind {kind!r} "
-            f"{where}and finds room for {most}" + _before(books, gang, books.reserved.get(kind))
+            f"it needs room for {ranks_of(spec, spec.fewest)} of kind {kind!r} {where}"
+            f"and finds room for {most}" + _before(books, gang, books.reserved.get(kind))
         )
     for held in (books.reserved.get(kind), gang.queue.cohort.claims.get(kind)):
         if held is not None and held.gang is not gang:
@@ -70,6 +71,12 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
                 f"it{_until(books, held.at)}"
             )
     return f"devices of kind {kind!r} are given out in order, and others are before it"
+
+
+def ranks_of(spec: JobSpec, count: int) -> str:
+    """So many ranks of a job, in words, with their devices where these are several."""
+    ranks = f"{count} rank" + "s" * (count != 1)
+    return ranks if spec.devices == 1 else f"{ranks} of {spec.devices} devices"
 
 
 def _before(books: Books, gang: Gang, held: Reservation | None) -> str:

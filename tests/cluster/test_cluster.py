@@ -20,7 +20,7 @@ from stack.cluster.engine import NAME
 from stack.cluster.files import ClusterFile, JobFile, read, told
 from stack.cluster.journal import Attempt, Journal
 from stack.scheduler.events import Measured, Share, Submitted
-from stack.scheduler.spec import JobSpec, Option
+from stack.scheduler.spec import JobSpec, Option, SpecError
 
 WAIT_S = 120.0
 HOST = socket.gethostname()
@@ -329,6 +329,34 @@ def test_files_that_say_something_else_are_refused_with_the_place(tmp_path):
             read(file, JobFile)
     with pytest.raises(InvalidCall, match="cannot be read"):
         read(tmp_path / "none.toml", JobFile)
+
+
+CHIPS = [{"kind": "cpu", "devices": 1}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"hostz": []}, "unknown field `hostz`; there are: levels, queues, hosts, "),
+        (
+            {"hosts": [{"name": "a", "chips": [{"kind": "cpu", "device": 1}]}]},
+            r"`\$.hosts\[0\].chips\[0\]`; there are: kind, devices, chip$",
+        ),
+        ({"hosts": [{"name": "a", "chips": [{"kind": "cpu", "devices": 0}]}]}, r"devices`$"),
+        ({"rules": {"backfill": "best"}}, "there are: none, easy, conservative$"),
+        ({"rules": {"order": ["prio"]}}, "no key 'prio' to order by; there are: priority, "),
+        ({"rules": {"patience_s": -3}}, "patience_s is -3"),
+        ({"rules": {"depth": 0}}, "depth is 0"),
+        ({"queues": [{"name": "a"}, {"name": "a"}]}, "two queues of the name 'a'"),
+        ({"hosts": [{"name": "n", "chips": CHIPS}] * 2}, "two hosts of the name 'n'"),
+        ({"hosts": [{"name": "a b", "chips": CHIPS}]}, "'a b' is no name for a host"),
+    ],
+)
+def test_a_cluster_that_cannot_be_as_it_is_written_is_refused_in_words(more, words, tmp_path):
+    """Two of one name were taken, and one of them was lost; fields were named of another
+    table."""
+    with pytest.raises((InvalidCall, SpecError), match=words):
+        LiveCluster(tmp_path / "state", config(**more))
 
 
 def test_what_happened_to_a_job_with_options_comes_back_from_the_journal(tmp_path):

@@ -146,7 +146,7 @@ def test_newer_small_jobs_do_not_pass_a_large_one_for_ever():
         "in at most 49 s by the limits"
     )
     assert scheduler.why(1) == (
-        "it needs room for 8 ranks of 1 devices of kind 'a' and finds room for 4; it is next, "
+        "it needs room for 8 ranks of kind 'a' and finds room for 4; it is next, "
         "in at most 49 s by the limits"
     )
     assert started(scheduler.handle(Ended(90.0, 0))) == [1]
