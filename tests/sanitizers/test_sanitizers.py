@@ -1,4 +1,5 @@
-"""Our own C under sanitizers: chosen tests run once more in a process of their own.
+"""Our own C under sanitizers: chosen tests run once more in a process of their own, half of the
+choices each time.
 
 `make sanitize` runs all tests of the engine, the CPU plugin and the emulator so.
 """
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draw import sample
 from tests.sanitizers.build import ROOT, Sanitizer, gcc
 from tests.sanitizers.run import obstacle, run, start
 
@@ -77,7 +79,7 @@ def skip_where_it_cannot_run(sanitizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", sample("sanitizers", RUNS, 3))
 def test_nothing_is_found(name):
     sanitizer, files = RUNS[name]
     skip_where_it_cannot_run(sanitizer)
