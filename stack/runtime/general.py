@@ -375,6 +375,10 @@ class SizedGraph:
         self._sizes.setdefault(given.terms, given)  # equal ones are evaluated once
         return self._holes.setdefault(given.terms, Hole(len(self._holes)))
 
+    def let_go(self) -> None:
+        """Hold no memory for temporaries."""
+        self.bound = None
+
     def layout(self, sizes: tuple[int, ...], alignment: int) -> tuple[Layout, tuple[int, ...]]:
         """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
         layout, while all of them fit; else a new one, with up to a quarter more (small ones: up to

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from hal.core.values import Region
 from hal.tile.node import Type
 from stack.memory.pool import Pool, PoolBlock
 from stack.runtime.array import Array
+
+OUTGROWN_NBYTES = 1 << 20
+"""From which size on an arena that became too small is given back."""
 
 
 class Arena:
@@ -39,6 +44,14 @@ class HostArena:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.memory = np.empty(nbytes, np.uint8).data
+
+
+class Tenant(Protocol):
+    """Who holds an arena."""
+
+    def let_go(self) -> None:
+        """Hold it no more."""
+        ...
 
 
 class Life(weakref.ref[Array]):
@@ -66,6 +79,8 @@ class ArrayMemory:
         self.pool = Pool(device, self.alignment, reclaim)
         self._lives: dict[int, Life] = {}
         self._arena: Callable[[], Arena | None] = lambda: None
+        self._tenants: weakref.WeakSet[Tenant] = weakref.WeakSet()
+        self._lock = threading.Lock()
         self._host_arena: Callable[[], HostArena | None] = lambda: None
 
     def allocate(self, type: Type, label: str, nbytes: int | None = None) -> Array:
@@ -100,6 +115,23 @@ class ArrayMemory:
             found = Arena(self.pool, nbytes)
             self._arena = weakref.ref(found)
         return found
+
+    def add_tenant(self, tenant: Tenant) -> None:
+        """It holds the arena until it is told to let it go."""
+        with self._lock:
+            self._tenants.add(tenant)
+
+    def outgrow(self, nbytes: int) -> bool:
+        """Let everybody go an arena that has not so many bytes; whether that was so. Small ones
+        stay: to record launches again takes longer than they are worth."""
+        found = self._arena()
+        if found is None or not OUTGROWN_NBYTES <= found.nbytes < nbytes:
+            return False
+        with self._lock:
+            tenants = list(self._tenants)
+        for tenant in tenants:
+            tenant.let_go()
+        return True
 
     def host_arena(self, nbytes: int) -> HostArena:
         """The same in the host's memory."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
 from hal.core.description import Feature
@@ -16,7 +17,7 @@ from stack.runtime.exchange import Exchange
 from stack.runtime.memory import Arena
 from stack.runtime.recording import PlanStep, recorded
 from stack.runtime.resources import Resources
-from stack.runtime.segments import Meet, Regions
+from stack.runtime.segments import Meet, Regions, Segment
 from stack.runtime.stream import Stream
 
 
@@ -53,9 +54,19 @@ class Launched(Protocol):
     @property
     def arena(self) -> Arena: ...
 
+    @property
+    def loaded(self) -> object:
+        """What holds its programs."""
+        ...
+
     def cut_at_update(self, inputs: Collection[int]) -> tuple[list[PlanStep], int]:
         """As `Recording.cut_at_update`."""
         ...
+
+
+Launch = Callable[[], Launched]
+_Placed = tuple[Launched, Segment | None]
+"""A plan's launches, and the one part of a plan that waits for nothing."""
 
 
 def argument_nbytes(graph: CompiledGraph) -> int:
@@ -73,10 +84,10 @@ class Plan:
     """
 
     def __init__(
-        self, resources: Resources, graph: CompiledGraph, launched: Launched | None = None
+        self, resources: Resources, graph: CompiledGraph, launch: Launch | None = None
     ) -> None:
-        """The graph's calls are made by `launched`, where that is there already; only the types and
-        the updates of the graph are then looked at."""
+        """The graph's calls are made by what `launch` gives, if given; only the types and the
+        updates of the graph are then looked at."""
         self.source: object = None
         """What it was made from, if others are: it lives as long as they do."""
         self._resources = resources
@@ -90,22 +101,39 @@ class Plan:
         """Of each: the input whose array it is, if any, and what an array of its own would be."""
         for _, type, label, _ in self._outputs:
             resources.memory.check_fits(type, label)
-        self._launched = recorded(resources, graph, None) if launched is None else launched
-        self._steps = self._launched.steps
-        only = self._steps[0].part if len(self._steps) == 1 else None
-        self._only = None if isinstance(only, Exchange) else only
-        """The one part of a plan that waits for nothing."""
+        self._launch = launch or partial(recorded, resources, graph, None)
+        self._placed: _Placed | None = None
+        self._loaded: object = None
+        """The programs of launches that were let go."""
+        launched = self._place()[0]
         self._updated = tuple(at for at, *_ in self._outputs if at is not None)
         """The inputs that the plan writes in place."""
         self._recorded = Feature.GRAPH in resources.device.info.features
-        self.launches = self._launched.launches
-        self.arena_nbytes = self._launched.layout.arena_nbytes
+        self.launches = launched.launches
+        self._layout = launched.layout
+        self.arena_nbytes = self._layout.arena_nbytes
+
+    def _place(self) -> _Placed:
+        """Its launches, in the memory that plans have for temporaries now."""
+        launched = self._launch()
+        steps = launched.steps
+        only = steps[0].part if len(steps) == 1 else None
+        placed = self._placed = launched, None if isinstance(only, Exchange) else only
+        self._loaded = None
+        self._resources.memory.add_tenant(self)
+        return placed
+
+    def let_go(self) -> None:
+        """Hold the memory for temporaries no more. The next run takes what there is then."""
+        if self._placed is not None:
+            self._loaded = self._placed[0].loaded
+            self._placed = None
 
     @property
     def live_nbytes(self) -> int:
         fresh = sum(nbytes for at, _, _, nbytes in self._outputs if at is None)
         arguments = sum(t.nbytes for t in self._inputs) + fresh
-        return self._launched.layout.live_nbytes + arguments
+        return self._layout.live_nbytes + arguments
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Submit one run and give its outputs; nothing is waited for.
@@ -125,15 +153,16 @@ class Plan:
         if not self._recorded:
             resources.note_fallback(Feature.GRAPH, "launches one by one")
         stream = resources.stream
+        launched, only = self._placed or self._place()
         with stream.lock:
             held = {at: inputs[at].readers for at in self._updated if inputs[at].readers}
             if held:
                 points = list(dict.fromkeys(p for readers in held.values() for p in readers))
-                self._submit(stream, regions, *self._launched.cut_at_update(held), points)
-            elif self._only is None:
-                self._submit(stream, regions, self._steps)
+                self._submit(stream, regions, launched, *launched.cut_at_update(held), points)
+            elif only is None:
+                self._submit(stream, regions, launched, launched.steps)
             else:
-                self._only.submit(stream, regions, ())
+                only.submit(stream, regions, ())
             written = stream.submitted_value
             for array in outputs:
                 array.written = written
@@ -144,6 +173,7 @@ class Plan:
         self,
         stream: Stream,
         regions: Regions,
+        launched: Launched,
         steps: Sequence[PlanStep],
         first: int = 0,
         held: Waits = (),
@@ -159,7 +189,7 @@ class Plan:
                     step.part.submit(stream, regions, waits)
         except BaseException:
             if begun:  # an exchange that nothing waits for would write memory that has a new owner
-                Meet(self._launched.arena.region).submit(stream, regions, begun)
+                Meet(launched.arena.region).submit(stream, regions, begun)
             raise
 
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:

@@ -62,7 +62,7 @@ def recorded(resources: Resources, graph: CompiledGraph, layout: Layout | None) 
     if one is given."""
     memory = resources.memory
     placement = Placement(graph, memory.alignment, layout)
-    arena = memory.arena(placement.layout.arena_nbytes)
+    arena = resources.arena(placement.layout.arena_nbytes)
     host = memory.host_arena(placement.host.arena_nbytes)
     return Recording(
         resources.device, resources.programs, resources.groups, graph, placement, arena, host

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hal.core.description import Feature
 from hal.core.device import Device
 from stack.runtime.exchange import RankGroup
-from stack.runtime.memory import ArrayMemory
+from stack.runtime.memory import Arena, ArrayMemory
 from stack.runtime.programs import Programs
 from stack.runtime.stream import Stream
 
@@ -32,3 +32,11 @@ class Resources:
         """Count what is done `instead`, and tell the device's wrappers."""
         self.fallbacks[f"{instead}: the device has no {feature.value}"] += 1
         self.device.without(feature, instead)
+
+    def arena(self, nbytes: int) -> Arena:
+        """Memory for a plan's temporaries, which plans share. Where it is too small for this one,
+        the others take the larger one at their next run, and it goes back to the device."""
+        if self.memory.outgrow(nbytes):
+            self.programs.sweep()
+            self.memory.pool.trim()
+        return self.memory.arena(nbytes)

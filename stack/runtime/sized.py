@@ -34,16 +34,23 @@ _END = 1 << 62
 def plan_of(resources: Resources, graph: SizedGraph, sizes: Sizes) -> Plan:
     """The plan of a graph for these sizes."""
     alignment = resources.memory.alignment
-    layout, room = graph.layout(sizes, alignment)
-    bound = graph.bound
-    if not isinstance(bound, SizedLaunches) or bound.layout is not layout:
-        if not _can_have_slots(resources, graph.form):
-            whole = graph.at(sizes)
-            return Plan(resources, whole, recorded(resources, whole, layout))
-        bound = graph.bound = SizedLaunches(resources, graph.form, layout, room)
+    if not _can_have_slots(resources, graph.form):
+        whole = graph.at(sizes)
+        return Plan(
+            resources, whole, lambda: recorded(resources, whole, graph.layout(sizes, alignment)[0])
+        )
+
+    def launch() -> SizedRecording:
+        layout, room = graph.layout(sizes, alignment)
+        bound = graph.bound
+        if not isinstance(bound, SizedLaunches) or bound.layout is not layout:
+            bound = graph.bound = SizedLaunches(resources, graph.form, layout, room)
+            resources.memory.add_tenant(graph)
+        return SizedRecording(resources, bound, graph, sizes)
+
     inputs, outputs = graph.types(sizes)
     outline = CompiledGraph(inputs, outputs, graph.form.updates, (), ())
-    return Plan(resources, outline, SizedRecording(resources, bound, graph, sizes))
+    return Plan(resources, outline, launch)
 
 
 def _can_have_slots(resources: Resources, form: CompiledGraph) -> bool:
@@ -72,12 +79,12 @@ class SizedLaunches:
     ) -> None:
         self._device, self._programs = resources.device, resources.programs
         self._form, self._room, self.layout = form, room, layout
-        self.arena = resources.memory.arena(layout.arena_nbytes)
+        self.arena = resources.arena(layout.arena_nbytes)
         updated, count = dict(form.updates), len(form.inputs)
         self._outputs = [updated.get(i, count + i) for i in range(len(form.outputs))]
         kernels = [c for c in form.calls if isinstance(c, KernelCall)]
         self.launches = len(kernels)
-        self._loaded = self._programs.load(dict.fromkeys(c.source for c in kernels))
+        self.loaded = self._programs.load(dict.fromkeys(c.source for c in kernels))
         given = dict.fromkeys(s for c in kernels for a in c.args if (s := self._slot(a)))
         order = sorted(given, key=lambda s: s[0])
         self._slots = {slot: Slot(i) for i, slot in enumerate(order)}
@@ -91,7 +98,7 @@ class SizedLaunches:
         self._launchables = []
         for c in form.calls:
             if isinstance(c, KernelCall):
-                program = self._loaded[c.source].program
+                program = self.loaded[c.source].program
                 handles.append(self._device.bind(program, [self._argument(a) for a in c.args]))
                 self._launchables.append(handles[-1])
             else:
@@ -233,6 +240,7 @@ class SizedRecording:
         self._resources, self._bound = resources, bound
         self._graph, self._sizes = graph, sizes
         self.layout, self.launches, self.arena = bound.layout, bound.launches, bound.arena
+        self.loaded = bound.loaded
         self.steps = [PlanStep(SizedReplay(bound, sizes), ())]
 
     @cached_property

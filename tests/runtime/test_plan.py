@@ -35,6 +35,32 @@ def test_a_chain_through_temporaries(engine, calls, random_arrays):
     assert plan.live_nbytes == 3 * 448 + 3 * 400
 
 
+def test_temporaries_move_to_the_larger_memory_of_another_plan(cpu, calls_for):
+    """What became too small is the device's again, though its plan is held; nobody runs it, or it
+    runs in the larger one."""
+    plans, values, arrays = [], [], []
+    for count in (1 << 18, 1 << 19):
+        calls = calls_for(cpu.device, count)
+        r = calls.ref
+        steps = [
+            calls.scale(r("input", 0), 2.0, r("temp", 0)),
+            calls.add(r("temp", 0), r("input", 0), r("output", 0)),
+        ]
+        values.append(np.arange(count, dtype=np.float32))
+        arrays.append(cpu.put(values[-1], DType.F32))
+        plans.append(Plan(cpu.resources, calls.graph(1, 1, steps, temps=1)))
+        for plan, value, array in zip(plans, values, arrays, strict=True):
+            (tripled,) = plan.run([array])
+            np.testing.assert_array_equal(cpu.get(tripled), 3 * value)
+        del tripled
+        cpu.sync()
+        held = cpu.pool.holders()
+        assert held["temporaries of plans"] == plans[-1].arena_nbytes == 4 * count
+    cpu.pool.trim()
+    kept = sum(array.nbytes for array in arrays) + plans[1].arena_nbytes
+    assert cpu.pool.stats().reserved_nbytes <= kept + (2 << 21)
+
+
 def test_arrays_may_be_others_at_each_run(engine, calls, random_arrays):
     r = calls.ref
     graph = calls.graph(2, 1, [calls.mul(r("input", 0), r("input", 1), r("output", 0))])
