@@ -256,7 +256,7 @@ class Jitted(Generic[P, R]):
         self.traced += 1
         plans = OrderedDict[Plan, None]() if call.has_numbers else None
         kind.traces.append(GeneralTrace(captured, symbols, dynamics[0], own, plans))
-        conditions = dynamics[0].graph.conditions
+        conditions = dynamics[0].conditions
         said = "".join(f"\n  if {c}" for c in conditions)
         varied = ", ".join(f"{name} = {row}" for name, row in symbols.facts.hints.items())
         self._notes.append(f"traced for many, here {varied}{said}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
@@ -73,21 +73,25 @@ class Instance:
 
 
 class Dynamic:
-    """A request of symbols that is compiled for many of their values."""
+    """A request of symbols that is compiled for many of their values: by a graph of its own, or by
+    an instance for the request that has its numbers as inputs."""
 
-    def __init__(self, lifted: Lifted, graph: SizedGraph) -> None:
-        self.graph = graph
+    def __init__(self, lifted: Lifted, compiled: SizedGraph | Instance) -> None:
         facts = lifted.request.facts
         assert facts is not None, "a request with sizes has facts"
+        self.conditions = tuple(facts.conditions)
+        self._compiled, self._holds = compiled, facts.holding()
         self._dtypes = [(dtype, facts.values(sizes)) for dtype, sizes in lifted.numbers]
 
     def instance(self, values: Values) -> Instance | None:
         """What serves these values; None where they do not meet the conditions."""
-        graph = self.graph
-        if not graph.holds(values):
+        graph = self._compiled
+        if not self._holds(values):
             return None
-        sizes = graph.sizes(values)
         numbers = tuple([(dtype, list(found(values))) for dtype, found in self._dtypes])
+        if isinstance(graph, Instance):
+            return replace(graph, numbers=(*numbers, *graph.numbers))
+        sizes = graph.sizes(values)
         return Instance(lambda: graph.at(sizes), (id(graph), sizes), numbers, graph, sizes)
 
 
@@ -155,12 +159,17 @@ class Families:
     def sized(self, request: GraphRequest, why: str) -> Dynamic | None:
         """The request, which has `facts`, compiled for all values of its symbols that meet the
         conditions; None where its sizes cannot be data. Raises what compiling raises."""
-        assert request.facts is not None, "a request with sizes has facts"
+        facts = request.facts
+        assert facts is not None, "a request with sizes has facts"
         if not can_be_sized(request):
             return None
         plain = lifted(renumbered(request))
-        found = Dynamic(plain, SizedGraph(self._compile(plain.request), request.facts))
-        self._note("general", request, why, found.graph.conditions)
+        if not facts.least:  # numbers alone: those of other sizes share what is compiled
+            served = self.instance(replace(plain.request, facts=None))
+            own = served.source is None
+            return Dynamic(plain, SizedGraph(served.graph(), facts) if own else served)
+        found = Dynamic(plain, SizedGraph(self._compile(plain.request), facts))
+        self._note("general", request, why, found.conditions)
         return found
 
     def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:

@@ -369,6 +369,30 @@ def test_a_schedule_of_learning_rates_is_data():
     assert seen[-1][3] - seen[4][3] == 2 * 25
 
 
+@pytest.mark.slow
+def test_a_batch_of_another_length_compiles_nothing_though_adam_counts_on():
+    """Also at its second visit, when the corrections are others: they are data from the first on,
+    and what is compiled for that serves all lengths."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    twin = copy.deepcopy(model).to("hal")
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, twin)]
+    known, seen = kernels.tape_of(0).engine.families.compiled, []
+    for length in (5, 5, 5, 7, 7, 9, 9, 31, 31, 12, 5):
+        x, found = torch.rand(2, length, 3), []
+        for m, optimizer in zip((model, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            loss = m(x.to(m[0].weight.device)).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        assert found[1] == pytest.approx(found[0], rel=1e-5)
+        seen.append((known.total(), _counts()[1]))
+    assert len({compiled for compiled, _ in seen[3:]}) == 1
+    assert seen[7][1] == seen[8][1]
+    assert seen[9] == seen[10]
+
+
 def test_plans_for_places_that_nobody_comes_to_are_forgotten(monkeypatch):
     monkeypatch.setattr(tape, "PLANS", 4)
     monkeypatch.setattr(tape, "POINTS", 40)

@@ -200,6 +200,9 @@ class Tape:
         self._operands: dict[tuple[Any, ...], Operand] = {}
         self._leaves: dict[tuple[bool, int, DType], Leaf] = {}
         self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
+        self._varying: OrderedDict[tuple[Any, ...], tuple[int, ...]] = OrderedDict()
+        """Which numbers were data on paths of the same operations; theirs are on one of other
+        sizes, too."""
 
     def _begin(self) -> None:
         self.generation += 1
@@ -423,9 +426,18 @@ class Tape:
         known = self._plans.get(key)
         if known is not None:
             self._plans.move_to_end(key)
-            plan = self._again(known, scalars) or self._generalised(key, known, scalars)
+            plan = self._again(known, scalars)
             if plan is not None:
                 return plan
+            free = known.free
+            for i, (a, b) in enumerate(zip(known.scalars, scalars, strict=True)):
+                if repr(a) != repr(b) and i not in free:
+                    free += (i,)
+        else:
+            free = self._varying.get(self._operations(), ())
+        plan = self._generalised(key, free, scalars) if free else None
+        if plan is not None:
+            return plan
         self.counts["compiled"] += 1
         self._lower_path(self._scalars)
         request = self._request(self._nodes, numbers, updates)
@@ -449,15 +461,11 @@ class Tape:
             return known.plan
         return self.engine.at(known.dynamic, _values(known.free, scalars))
 
-    def _generalised(self, key: tuple[Any, ...], known: Known, scalars: array[float]) -> Any:
-        """A plan for which the numbers that differ are data; None where they cannot be."""
+    def _generalised(
+        self, key: tuple[Any, ...], free: tuple[int, ...], scalars: array[float]
+    ) -> Any:
+        """A plan for which the numbers at `free` are data; None where they cannot be."""
         facts = Facts()
-        differ = [
-            i
-            for i, (a, b) in enumerate(zip(known.scalars, scalars, strict=True))
-            if repr(a) != repr(b)
-        ]
-        free = (*known.free, *[i for i in differ if i not in known.free])
         given: list[float] = list(scalars)
         for name, value in _values(free, scalars).items():
             given[int(name[1:])] = facts.number(name, value)
@@ -473,7 +481,15 @@ class Tape:
             return None
         self.counts["generalised"] += 1
         self._keep(key, Known(scalars, plan, dynamic, free))
+        self._varying[self._operations()] = free
+        if len(self._varying) > PLANS:
+            self._varying.popitem(last=False)
         return plan
+
+    def _operations(self) -> tuple[Any, ...]:
+        """The operators that led here, and where their numbers are."""
+        steps = [(p.step, p.scalars) for p in self._path()]
+        return tuple([(s.row, at) for s, at in steps if isinstance(s, Call)])
 
     def _request(
         self,
