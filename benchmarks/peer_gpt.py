@@ -1,9 +1,13 @@
-"""Worker: the same GPT in PyTorch. `python -m benchmarks.peer_gpt DTYPE {eager,compile}`."""
+"""Worker: the same GPT in PyTorch. `python -m benchmarks.peer_gpt DTYPE {eager,compile} [DEVICE]`.
+
+The program is one for all devices: PyTorch's own ("cpu", without one), or "hal".
+"""
 
 from __future__ import annotations
 
+import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -12,6 +16,8 @@ from torch.nn import functional as F
 from benchmarks import gpt
 from benchmarks.machine import cores
 from benchmarks.worker import serve
+
+DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
 
 
 class Block(nn.Module):
@@ -61,11 +67,11 @@ class GPT(nn.Module):
 
 
 def prepare() -> Callable[[], float]:
-    dtype, mode = sys.argv[1:]
+    dtype, mode = sys.argv[1:3]
     torch.set_num_threads(cores())
     torch.manual_seed(0)
-    model = GPT()
-    tokens, targets = (torch.from_numpy(part) for part in gpt.batch())
+    model = GPT().to(DEVICE)
+    tokens, targets = (torch.from_numpy(part).to(DEVICE) for part in gpt.batch())
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     groups = [
@@ -73,11 +79,12 @@ def prepare() -> Callable[[], float]:
         {"params": vectors, "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=gpt.RATE, betas=gpt.BETAS, fused=True)
-    loss_of = torch.compile(model) if mode == "compile" else model
+    backend = "inductor" if DEVICE == "cpu" else DEVICE
+    loss_of = torch.compile(model, backend=backend) if mode == "compile" else model
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype != "float32"):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype != "float32"):
             loss = loss_of(tokens, targets)
         loss.backward()
         optimizer.step()
@@ -86,5 +93,16 @@ def prepare() -> Callable[[], float]:
     return step
 
 
+def counts() -> Mapping[str, int]:
+    """The most memory that the process had; and that the device counted, if it is one of ours."""
+    found = {"resident_nbytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    if DEVICE != "cpu":
+        from stack.bridge.torch import kernels  # noqa: PLC0415  (not in PyTorch's own process)
+
+        stats = kernels.tape_of(0).engine.device.stats("")
+        found |= {"peak_nbytes": stats.peak_nbytes, "allocations": stats.allocations}
+    return found
+
+
 if __name__ == "__main__":
-    serve(prepare)
+    serve(prepare, counts)
