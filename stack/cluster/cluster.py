@@ -619,7 +619,7 @@ class LiveCluster:
             "ended": record.ended,
             "state": "ended" if gang is None else gang.state.value,
             "ranks": 0 if gang is None else gang.ranks,
-            "wanted": record.file.ranks if gang is None else gang.spec.ranks,
+            "wanted": record.file.first_ranks if gang is None else gang.spec.ranks,
             "why": record.outcome or ("" if gang is None else self._scheduler.why(record.job)),
         }
 

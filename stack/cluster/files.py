@@ -90,6 +90,11 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         float, Meta(description="Seconds that it loses by going over to another option.", ge=0)
     ] = 60.0
 
+    @property
+    def first_ranks(self) -> int:
+        """How many ranks it wants; with options, by the first of these."""
+        return self.options[0].ranks if self.options else self.ranks
+
     def spec(self, user: str) -> JobSpec:
         """What the scheduler knows of it, if `user` hands it in. Raises SpecError."""
         ranks, kinds = self.ranks, self.kinds

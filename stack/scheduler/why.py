@@ -8,23 +8,27 @@ from stack.scheduler.books import Books
 from stack.scheduler.gang import Gang, Reservation, State
 from stack.scheduler.spec import JobSpec
 
+_NAMED = 3
+"""How many of those that hold devices are named."""
+
 
 def why(books: Books, gang: Gang) -> str:
     """The sentence for a job, as things are now."""
     match gang.state:
         case State.RUNNING:
-            more = f" of {gang.spec.ranks}" if gang.ranks < gang.spec.ranks else ""
+            more = f"{gang.ranks} of " if gang.ranks < gang.spec.ranks else ""
+            ranks = f"{more}{ranks_of(gang.spec, gang.spec.ranks)}"
             by = "" if gang.option is None else f" of kind {gang.option.kind!r}"
             by += f" by {gang.strategy}" if gang.strategy else ""
-            return f"it runs with {gang.ranks}{more} ranks{by}{_until(books, gang.ends_at)}"
+            return f"it runs with {ranks}{by}{_until(books, gang.ends_at)}"
         case State.HELD:
             return "it is held until somebody releases it"
         case State.STOPPING:
             then = "; it waits again after that" if gang.requeue else ""
             return f"it stops, since {gang.why}{then}"
         case State.PROMISED:
-            names = ", ".join(str(other) for other in gang.awaits) or "others"
-            return f"it starts when jobs {names} have left its devices, which they were told to"
+            names = _have([*gang.awaits], len(gang.awaits)) if gang.awaits else "others have"
+            return f"it starts when {names} left its devices for it"
     first = books.bucket(gang).first
     if first is not gang:
         return (
@@ -62,7 +66,9 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
         where = f"in one {spec.within} " if spec.required else ""
         return (
             f"it needs room for {ranks_of(spec, spec.fewest)} of kind {kind!r} {where}"
-            f"and finds room for {most}" + _before(books, gang, books.reserved.get(kind))
+            f"and finds room for {most}"
+            + _holders(books, kind)
+            + _before(books, gang, books.reserved.get(kind))
         )
     for held in (books.reserved.get(kind), gang.queue.cohort.claims.get(kind)):
         if held is not None and held.gang is not gang:
@@ -71,6 +77,25 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
                 f"it{_until(books, held.at)}"
             )
     return f"devices of kind {kind!r} are given out in order, and others are before it"
+
+
+def _holders(books: Books, kind: str) -> str:
+    """Who has the devices of a kind that are not free; those first that are over first."""
+    running = books.running[kind].by_end
+    mine = [gang.job for gang in books.promised if gang.spec.kinds[0] == kind]
+    jobs = [*mine, *(gang.job for _, _, gang in running[:_NAMED])]
+    text = f"; {_have(jobs, len(mine) + len(running))} the others" if jobs else ""
+    closed = books.trees[kind].closed
+    return text + f"; {closed} of its chips are lost or drained with their hosts" * bool(closed)
+
+
+def _have(jobs: list[int], count: int) -> str:
+    """So many jobs, of which these are known by number, and a verb."""
+    named = [str(job) for job in jobs[:_NAMED]]
+    if count == 1:
+        return f"job {named[0]} has"
+    last = f"{count - len(named)} more" if count > len(named) else named.pop()
+    return f"jobs {', '.join(named)} and {last} have"
 
 
 def ranks_of(spec: JobSpec, count: int) -> str:

@@ -14,6 +14,7 @@ from stack.scheduler.events import (
     AskToStop,
     Cancelled,
     Ended,
+    HostDrained,
     HostJoined,
     HostLost,
     Refuse,
@@ -73,9 +74,7 @@ def test_victims_do_not_take_back_what_they_were_stopped_for():
     assert started(scheduler.handle(Submitted(1.0, 1, job(32, "guest", priority=9)))) == [1]
     (ask,) = scheduler.handle(Submitted(2.0, 2, job(16, "own")))
     assert isinstance(ask, AskToStop)
-    assert (
-        scheduler.why(2) == "it starts when jobs 1 have left its devices, which they were told to"
-    )
+    assert scheduler.why(2) == "it starts when job 1 has left its devices for it"
     (stop,) = scheduler.handle(Saved(3.0, 1))
     assert isinstance(stop, Stop)
     assert started(scheduler.handle(Ended(4.0, 1, done=False))) == [2]
@@ -146,10 +145,24 @@ def test_newer_small_jobs_do_not_pass_a_large_one_for_ever():
         "in at most 49 s by the limits"
     )
     assert scheduler.why(1) == (
-        "it needs room for 8 ranks of kind 'a' and finds room for 4; it is next, "
-        "in at most 49 s by the limits"
+        "it needs room for 8 ranks of kind 'a' and finds room for 4; job 0 has the others; "
+        "it is next, in at most 49 s by the limits"
     )
     assert started(scheduler.handle(Ended(90.0, 0))) == [1]
+
+
+def test_who_waits_is_told_who_has_the_devices():
+    scheduler = cluster(hosts=3, devices=2)
+    for number in range(4):
+        scheduler.handle(Submitted(1.0, number, job(1)))
+    assert scheduler.why(0) == "it runs with 1 rank"
+    scheduler.handle(HostDrained(2.0, "h2"))
+    scheduler.handle(Submitted(3.0, 9, job(3, devices=2)))
+    assert scheduler.why(9) == (
+        "it needs room for 3 ranks of 2 devices of kind 'a' and finds room for 0; "
+        "jobs 0, 1, 2 and 1 more have the others; 1 of its chips are lost or drained with their "
+        "hosts; it is next"
+    )
 
 
 def test_two_queues_do_not_reclaim_from_each_other():
