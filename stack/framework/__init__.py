@@ -101,6 +101,7 @@ from stack.framework.errors import (
     TracingError,
 )
 from stack.framework.facts import (
+    SCRIPTING,
     are_deterministic_algorithms_enabled,
     broadcast_shapes,
     can_cast,
@@ -120,6 +121,8 @@ from stack.framework.facts import (
     is_same_size,
     is_signed,
     is_tensor,
+    layout,
+    memory_format,
     nan,
     newaxis,
     numel,
@@ -314,12 +317,14 @@ __all__ = [
     "istft",
     "jit",
     "kaiser_window",
+    "layout",
     "linalg",
     "linspace",
     "load",
     "logspace",
     "long",
     "manual_seed",
+    "memory_format",
     "mps",
     "nan",
     "newaxis",
@@ -379,6 +384,9 @@ __all__ = [
     "zeros_like",
 ]
 __all__ += functions.__all__
+
+# What programs write around Python for PyTorch's compiler of it: here `jit` captures functions.
+vars(jit).update(SCRIPTING)
 
 if not TYPE_CHECKING:
 

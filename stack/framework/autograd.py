@@ -19,6 +19,7 @@ from stack.framework.tensor import Tensor
 
 __all__ = [
     "Function",
+    "Variable",
     "backward",
     "detect_anomaly",
     "enable_grad",
@@ -82,6 +83,11 @@ def grad(
         total = g.full_like(x.node, 0) if node is None else node
         results.append(Tensor(total, x.device, requires_grad=create_graph))
     return tuple(results)
+
+
+def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
+    """The tensor's values as a leaf, as old programs ask for it; every tensor takes gradients."""
+    return data.detach().requires_grad_(requires_grad)
 
 
 def backward(

@@ -29,7 +29,7 @@ from stack.framework.pairs import (
     complex_tensor,
     holds_complex,
 )
-from stack.framework.tensor import Tensor, put
+from stack.framework.tensor import Extents, Tensor, put
 from stack.ops.error import GraphError
 from stack.ops.operator import Face
 
@@ -86,6 +86,18 @@ def new_tensor(
 expose(
     publish(Public(new_tensor, Face("new_tensor", function=False, waits=True, aten="new_tensor")))
 )
+
+
+def new(x: Tensor, *data: Any) -> Tensor:
+    """Of x's element type and device, of these sizes, or with a list's or an array's values: what
+    old programs call."""
+    sizes = data[0] if len(data) == 1 and isinstance(data[0], Extents) else data
+    if all(isinstance(n, int) for n in sizes):
+        return zeros(*(sizes or (0,)), dtype=x.dtype, device=x.device)
+    return tensor(data[0], dtype=x.dtype, device=x.device)
+
+
+expose(publish(Public(new, Face("new", function=False, waits=True))))
 
 
 def from_numpy(array: Any) -> Tensor:

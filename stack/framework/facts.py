@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from hal.core.dtypes import DType
 from stack.framework.dtypes import category, promote, wider
@@ -120,6 +120,21 @@ def compile(model: Any = None, **options: Any) -> Any:
     return (lambda function: function) if model is None else model
 
 
+def _as_it_is(function: Any = None, **options: Any) -> Any:
+    """What it is given: Python runs as it is written."""
+    return (lambda given: given) if function is None else function
+
+
+SCRIPTING: dict[str, Any] = {
+    **dict.fromkeys(("script", "script_method", "ignore", "unused", "export"), _as_it_is),
+    "trace": lambda function, *inputs, **options: function,
+    "is_scripting": lambda: False,
+    "is_tracing": lambda: False,
+    "Final": Final,
+}
+"""What PyTorch's programs ask of its compiler of Python, `torch.jit`."""
+
+layout = memory_format = str
 strided = "strided"
 contiguous_format, preserve_format = "contiguous_format", "preserve_format"
 channels_last, channels_last_3d = "channels_last", "channels_last_3d"

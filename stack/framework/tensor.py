@@ -273,6 +273,16 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return False
 
     @property
+    def is_meta(self) -> builtins.bool:
+        """False: every tensor has values."""
+        return False
+
+    @property
+    def layout(self) -> str:
+        """ "strided", the only one."""
+        return "strided"
+
+    @property
     def is_quantized(self) -> builtins.bool:
         """False: quantised values are integers with scales of their own."""
         return False

@@ -11,7 +11,10 @@ import stack.framework as ht
 from hal.core.dtypes import DType
 from hal.tile.build import Builder
 from hal.tile.interpret import interpret
+from hal.tile.node import Type
+from stack import ops as g
 from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
+from tests.compiler.lowered import run_lowered
 
 RNG = np.random.default_rng(8)
 
@@ -80,6 +83,28 @@ def test_parts_of_the_rows_make_the_sum_of_all(computed, rows, columns):
         pieces = zip(np.split(x, ranks), np.split(y, ranks), strict=True)
         parts = [step(*(np.ascontiguousarray(p) for p in piece)).numpy() for piece in pieces]
         np.testing.assert_array_equal(in_pairs(parts), whole, f"{ranks} parts")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(16, 17), (37, 65), (64, 100), (96, 33)])
+def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns):
+    x = RNG.standard_normal((rows, columns), np.float32)
+    y = RNG.standard_normal(columns, np.float32)
+    a, b = (g.input(i, Type(v.shape, DType.F32)) for i, v in enumerate((x, y)))
+    total = g.reduce("sum", a, 0)
+    outputs = [
+        total,
+        g.reduce("max", a, 0),
+        g.reduce("sum", g.mul(a, g.expand(g.reshape(b, (1, columns)), x.shape)), 0),
+        g.mul(g.reshape(total, (columns,)), b),
+    ]
+    found, _ = run_lowered(outputs, [a, b], [x, y])
+    short = halved(rows, SERIAL)
+    parts = [np.add.accumulate(p, 0)[-1] for p in np.split(x, rows // short)]
+    exact = in_pairs(parts)
+    np.testing.assert_array_equal(found[0].reshape(-1), exact)
+    np.testing.assert_array_equal(found[1].reshape(-1), x.max(0))
+    np.testing.assert_allclose(found[2].reshape(-1), (x * y).sum(0), 1e-4, 1e-4)
+    np.testing.assert_array_equal(found[3].reshape(-1), exact * y)
 
 
 def test_a_long_sum_is_as_good_as_its_terms():

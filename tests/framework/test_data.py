@@ -145,3 +145,13 @@ def test_requests_larger_than_a_pipe_do_not_block():
     )
     assert [b.shape for b in loader] == [(30_000,)] * 4
     assert torch.equal(torch.tensor(next(iter(loader))), torch.arange(30_000))
+
+
+def test_samples_are_drawn_by_a_generator_where_it_is(engine):
+    generator = ht.Generator("interpreter:0").manual_seed(3)
+    loader = own.DataLoader(range(9), batch_size=2, shuffle=True, generator=generator)
+    assert sorted(int(n) for batch in loader for n in batch.numpy()) == list(range(9))
+    first, second = own.random_split(range(9), [0.7, 0.3], generator=generator)
+    assert sorted([*first, *second]) == list(range(9))
+    weighted = own.WeightedRandomSampler([1.0, 0, 2], 5, generator=generator)
+    assert set(weighted) <= {0, 2}

@@ -89,8 +89,20 @@ PROGRAMS = {
         .to(memory_format=t.contiguous_format)
         .clone(memory_format=t.preserve_format)
     ),
+    "new by sizes and values": lambda t, F, x: t.cat(
+        [x.new(2, 3).fill_(1)[0], x.new([3.0, 4]), x.new(), x.new(x.shape).zero_()[0]]
+    ),
+    "leaves of old programs": lambda t, F, x: _doubled(t.autograd.Variable(x, requires_grad=True)),
+    "compiled Python": lambda t, F, x: (
+        t.jit.ignore(lambda x: x + t.jit.is_scripting())(x) + (x.layout == t.strided) + x.is_meta
+    ),
     "not dropped": lambda t, F, x: F.alpha_dropout(F.dropout1d(x, 0.5, False), 0.5) + F.rrelu(x),
 }  # fmt: skip
+
+
+def _doubled(x):
+    (2 * x).sum().backward()
+    return x.grad
 
 
 def _several(found):
@@ -409,3 +421,45 @@ def test_tensors_are_printed_as_it_was_asked_for():
     finally:
         PRINTED.clear()
         PRINTED.update(before)
+
+
+def _own_schedule(t):
+    class Warmup(t.optim.lr_scheduler._LRScheduler):
+        def __init__(self, optimizer, steps, last_epoch=-1):
+            self.steps = steps
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self):
+            if self.last_epoch < self.steps:
+                return [base * (self.last_epoch + 1) / self.steps for base in self.base_lrs]
+            return [group["lr"] * 0.5 for group in self.optimizer.param_groups]
+
+    parts = [{"params": [t.zeros(1, requires_grad=True)], "lr": 0.1 * (k + 1)} for k in range(2)]
+    optimizer = t.optim.SGD(parts, lr=1.0)
+    schedule = Warmup(optimizer, 3)
+    rates = []
+    for step in range(6):
+        rates.append(schedule.get_last_lr())
+        optimizer.step()
+        schedule.step()
+        if step == 4:
+            schedule.load_state_dict(schedule.state_dict())
+    return np.array(rates)
+
+
+def test_a_schedule_of_the_users_own_gives_pytorchs_rates():
+    np.testing.assert_allclose(_own_schedule(ht), _own_schedule(torch), rtol=1e-12)
+
+
+def test_pytorchs_places_of_layers_have_ours():
+    from stack.framework.nn.modules.batchnorm import _BatchNorm  # noqa: PLC0415
+    from stack.framework.nn.modules.utils import _pair, _triple  # noqa: PLC0415
+    from stack.framework.nn.parameter import Parameter  # noqa: PLC0415
+
+    assert issubclass(nn.BatchNorm2d, _BatchNorm)
+    assert isinstance(nn.Conv2d(1, 1, 1), nn.modules.conv._ConvNd)
+    assert nn.modules.Module is nn.Module
+    assert (_pair(3), _pair([1, 2]), _triple(0)) == ((3, 3), (1, 2), (0, 0, 0))
+    assert Parameter is nn.Parameter
+    with pytest.raises(AttributeError, match="SyncBatchNorm"):
+        nn.modules.batchnorm.SyncBatchNorm  # noqa: B018

@@ -57,6 +57,7 @@ from stack.framework.nn.norms import (
     LayerNorm,
     RMSNorm,
 )
+from stack.framework.nn.places import modules, parameter
 from stack.framework.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from stack.framework.nn.rows import *
 from stack.framework.nn.shapes import (
@@ -174,6 +175,8 @@ __all__ = [
     "clip_grad_norm_",
     "functional",
     "init",
+    "modules",
+    "parameter",
     "utils",
 ]
 __all__ += rows.__all__

@@ -7,7 +7,6 @@ next step.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,9 +16,10 @@ from stack.framework.errors import absent
 from stack.framework.optim.optimizer import Optimizer
 
 
-class LRScheduler(ABC):
+class LRScheduler:
     """Sets every group's "lr" to a function of its initial one and of the number of steps,
-    `last_epoch`. A `last_epoch` that is given is that of the step before, -1 before the first."""
+    `last_epoch`: `rate`, or, in a schedule of the user's, `get_lr`, which gives the rates of all
+    groups. A `last_epoch` that is given is that of the step before, -1 before the first."""
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = optimizer
@@ -31,9 +31,9 @@ class LRScheduler(ABC):
         self.last_epoch = last_epoch + 1
         self._set()
 
-    @abstractmethod
     def rate(self, base: float, group: int) -> float:
         """The learning rate of a group after `last_epoch` steps."""
+        raise NotImplementedError(f"{type(self).__name__} says the rates of its steps in get_lr()")
 
     def step(self, epoch: int | None = None) -> None:
         """Go one step on, or to that one."""
@@ -41,10 +41,8 @@ class LRScheduler(ABC):
         self._set()
 
     def _set(self) -> None:
-        for k, (group, base) in enumerate(
-            zip(self.optimizer.param_groups, self.base_lrs, strict=True)
-        ):
-            group["lr"] = self.rate(base, k)
+        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            group["lr"] = rate
 
     def get_lr(self) -> list[float]:
         """The rates of this step."""
@@ -59,7 +57,12 @@ class LRScheduler(ABC):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         self.last_epoch = state_dict["last_epoch"]
         self.base_lrs = list(state_dict["base_lrs"])
-        self._set()
+        if type(self).get_lr is LRScheduler.get_lr:  # another may go on from the rates before
+            self._set()
+
+
+_LRScheduler = LRScheduler
+"""The name of programs that are older."""
 
 
 Factor = Callable[[int], float]

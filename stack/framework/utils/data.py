@@ -105,9 +105,14 @@ def random_split(
         sizes = [int(size) for size in lengths]
     if sum(sizes) != n:
         raise ValueError(f"lengths {list(lengths)} do not add up to {n} samples")
-    order = randperm(n, generator=generator).tolist()
+    order = randperm(n, generator=generator, device=_place(generator)).tolist()
     ends = list(accumulate(sizes))
     return [Subset(dataset, order[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
+
+
+def _place(generator: Generator | None) -> str:
+    """Where numbers of samples are drawn: in the host's memory, or by a generator where it is."""
+    return "cpu:0" if generator is None else generator.device
 
 
 class Sampler(Generic[T]):
@@ -147,11 +152,13 @@ class RandomSampler(Sampler[int]):
         n = len(self.data_source)
         if self.replacement:
             size = (self.num_samples,)
-            yield from randint(0, n, size, generator=self.generator, device="cpu:0").tolist()
+            yield from randint(
+                0, n, size, generator=self.generator, device=_place(self.generator)
+            ).tolist()
             return
         left = self.num_samples
         while left > 0:
-            order = randperm(n, generator=self.generator, device="cpu:0").tolist()
+            order = randperm(n, generator=self.generator, device=_place(self.generator)).tolist()
             yield from order[:left]
             left -= n
 
@@ -166,7 +173,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.indices, self.generator = indices, generator
 
     def __iter__(self) -> Iterator[int]:
-        order = randperm(len(self.indices), generator=self.generator, device="cpu:0")
+        order = randperm(len(self.indices), generator=self.generator, device=_place(self.generator))
         return (self.indices[i] for i in order.tolist())
 
     def __len__(self) -> int:
@@ -187,7 +194,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self) -> Iterator[int]:
-        n, place = len(self.weights), "cpu:0"
+        n, place = len(self.weights), _place(self.generator)
         if self.replacement:
             draws = rand(self.num_samples, generator=self.generator, device=place).numpy()
             ends = np.cumsum(self.weights) / self.weights.sum()
@@ -353,7 +360,7 @@ class DataLoader(Generic[T]):
 
     def __iter__(self) -> Iterator[Any]:
         # Drawn for any number of workers, so that the order of samples does not depend on it.
-        seed = randint(0, 2**31, (), generator=self.generator, device="cpu:0")
+        seed = randint(0, 2**31, (), generator=self.generator, device=_place(self.generator))
         source, requests = self._source(), self._requests()
         if self.num_workers:
             return self._from_workers(source, requests, int(seed.item()))
