@@ -267,3 +267,33 @@ def test_alignments_of_any_length():
     flat = torch.cat([row[:n] for row, n in zip(labels, lengths, strict=True)])
     whole = torch.full_like(times, 7)
     both(partial(F.ctc_loss, reduction="none"), scores.log_softmax(-1), flat, whole, lengths)
+
+
+@pytest.mark.slow
+def test_weights_of_given_norms_learn():
+    """Torch has their gradient as one operator, and no formula for it."""
+    rand = draws("weight norm")
+    x, sizes, directions = rand(2, 4), rand(3, 1), rand(3, 4)
+    weighed = lambda v, s, x: F.linear(x, torch._weight_norm(v, s, 0))
+    both(weighed, directions, sizes, x)
+    both(lambda s, v, x: weighed(v, s, x), sizes, directions, x)
+    both(lambda v, s: torch._weight_norm(v, s, 2), rand(2, 3, 4), rand(1, 1, 4))
+
+
+def test_rows_that_are_looked_up_are_made_short_enough():
+    table, places = 3 * draws("long rows")(5, 4), torch.tensor([[1, 3], [1, 0]])
+    found = []
+    for device in ("cpu", "hal"):
+        rows = table.clone().to(device)
+        found.append([F.embedding(places.to(device), rows, max_norm=1.0, norm_type=1.0), rows])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs)
+
+
+def test_shifts_and_draws_of_their_own_probabilities():
+    x = torch.tensor([1, 5, 12])
+    both(lambda x: x << 2, x)
+    both(lambda x, n: [x >> 1, x << n], x, torch.tensor([0, 3, 1]))
+    drawn = torch.empty(2, 300, device="hal").bernoulli_(torch.tensor([[0.0], [0.25]]))
+    assert not drawn[0].any().item()
+    assert 0.1 < drawn[1].mean().item() < 0.4

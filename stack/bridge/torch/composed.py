@@ -376,7 +376,20 @@ def fractional_backward(
     return row.scatter_add(-1, indices.flatten(-d), grad.flatten(-d)).view(x.shape)
 
 
+def embedding_renorm_(weight: Tensor, indices: Tensor, max_norm: float, kind: float) -> Tensor:
+    """The rows that are looked up, made as short as they may be."""
+    is_used = torch.zeros(len(weight), dtype=torch.bool, device=weight.device)
+    is_used = is_used.index_fill(0, indices.flatten(), True)
+    norms = torch.linalg.vector_norm(weight, kind, 1)
+    is_long = (is_used & (norms > max_norm)).unsqueeze(1)
+    short = weight * (max_norm / (norms + 1e-7)).unsqueeze(1)
+    return weight.copy_(torch.where(is_long, short, weight))
+
+
 KERNELS: dict[str, Any] = {
+    "embedding_renorm_": embedding_renorm_,
+    **dict.fromkeys(("__lshift__.Scalar", "__lshift__.Tensor"), torch.bitwise_left_shift),
+    **dict.fromkeys(("__rshift__.Scalar", "__rshift__.Tensor"), torch.bitwise_right_shift),
     "linalg_lstsq": least_squares,
     "segment_reduce": segment_reduce,
     "_segment_reduce_backward": segment_reduce_backward,

@@ -277,6 +277,11 @@ def bernoulli(p: Tensor, *, generator: Any = None) -> Tensor:
     return kernels.call(_BERNOULLI_OF, (drawn, p), {})[0]
 
 
+def bernoulli_each_(x: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
+    wanted = p.to(x.device, torch.float32).expand(x.shape)
+    return x.copy_(torch.bernoulli(wanted, generator=generator))
+
+
 def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if train is False or not x.numel():
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
@@ -343,6 +348,7 @@ KERNELS: dict[str, Any] = {
     "random_.from": random_from,
     "random_.to": random_to,
     "bernoulli_.float": bernoulli_,
+    "bernoulli_.Tensor": bernoulli_each_,
     "exponential_": exponential_,
     "bernoulli": bernoulli,
     "log_normal_": log_normal_,

@@ -532,6 +532,14 @@ def _group_norm(
     return [y, g.reshape(mean, (n, groups)), g.reshape(rstd, (n, groups))]
 
 
+@row("_weight_norm_interface_backward")
+def _weight_norm_backward(d: Node, v: Node, size: Node, norms: Node, dim: int) -> list[Node]:
+    others = tuple(a for a in range(len(v.shape)) if a != dim % len(v.shape))
+    along = e.div(r.sum(e.mul(as_float(d), v), others, keepdim=True), norms)
+    own = e.mul(e.div(size, norms), e.sub(d, e.mul(v, e.div(along, norms))))
+    return [g.cast(own, v.dtype), g.cast(along, size.dtype)]
+
+
 @row("native_group_norm_backward")
 def _group_norm_backward(
     d: Node, x: Node, mean: Node, rstd: Node, weight: Node | None, n: int, c: int, hw: int,
