@@ -110,6 +110,41 @@ def test_every_type_goes_there_and_back_and_is_shown(dtype):
 
 
 @pytest.mark.slow
+def test_memory_is_seen_as_elements_of_another_width():
+    """And written so, also where bytes are left over."""
+    for old, new in (("uint8", "float32"), ("float64", "int16"), ("int32", "uint8")):
+        narrow, wide = getattr(torch, old), getattr(torch, new)
+        theirs = torch.arange(3 * 16).to(narrow).view(3, 16)
+        mine = theirs.to("hal")
+        for x in (mine, theirs):
+            part = x.view(wide)[1:, ::2]
+            part[0] = 3
+            x[2, -1] = 7
+        same(mine, theirs)
+        same(mine.view(wide)[1:] * 2, theirs.view(wide)[1:] * 2)
+    bytes_ = torch.zeros(10, dtype=torch.uint8, device="hal")
+    bytes_[:8].view(torch.float32).fill_(1.0)
+    assert bytes_.tolist() == [0, 0, 128, 63] * 2 + [0, 0]
+    assert bytes_.to(torch.float64).view(torch.int16).shape == (40,)
+    for wrong in (lambda: bytes_.view(torch.float32), lambda: bytes_[2:].view(torch.float32)):
+        with pytest.raises(RuntimeError, match="must be multiples of 4"):
+            wrong()
+
+
+def test_a_file_of_safetensors_is_loaded_to_the_devices_number(tmp_path, monkeypatch):
+    """It knows no other name of a device than those in it."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    monkeypatch.setenv("HAL_DEVICES", "cpu:0")
+    kept = {"w": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16)}
+    safetensors.save_file({k: v.to("hal") for k, v in kept.items()}, tmp_path / "x.safetensors")
+    for device in (0, "cpu"):
+        found = safetensors.load_file(tmp_path / "x.safetensors", device=device)
+        for name, wanted in kept.items():
+            assert found[name].device.type == ("cpu" if device else "hal")
+            assert found[name].cpu().equal(wanted)
+
+
+@pytest.mark.slow
 def test_elements_are_found_and_counted():
     theirs = torch.tensor([[0.0, 2.0], [3.0, 0.0], [5.0, 6.0]])
     mine = theirs.to("hal")

@@ -338,13 +338,28 @@ def _equal(x: Tensor, y: Tensor) -> bool:
 
 
 def _view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same memory as elements of another type of the same width."""
-    if dtype.itemsize != x.dtype.itemsize:
-        raise NotImplementedError(
-            f"view of {x.dtype} as {dtype} on {x.device}: elements of another width; copy it"
-        )
-    row = kernels.shared(kernels.storage_of(x), x.device.index, dtype)
-    return view_of(row, x.shape, x.stride(), x.storage_offset())
+    """The same memory as elements of another type; of another width those of the last axis, which
+    lie side by side."""
+    old, new = x.dtype.itemsize, dtype.itemsize
+    kernels.checked_type("view", kernels.tape_of(x.device.index), dtype)
+    shape, strides, offset = list(x.shape), list(x.stride()), x.storage_offset()
+    if old != new:
+        if not shape or strides[-1] != 1:
+            raise RuntimeError(
+                f"view of {x.dtype} {shape} as {dtype}, whose elements have another width: the "
+                f"last axis must have stride 1, got {strides}"
+            )
+        sizes = [shape[-1], offset, *strides[:-1]]
+        if any(n * old % new for n in sizes):
+            raise RuntimeError(
+                f"view of {x.dtype} {shape} as {dtype}: the last size, the storage offset {offset} "
+                f"and the strides {strides} before it must be multiples of {new // old}"
+            )
+        shape[-1], offset, *strides[:-1] = [n * old // new for n in sizes]
+    if not x.numel():
+        return new_tensor(x.device.index, shape, dtype)[0]
+    storage = kernels.storage_of(x)
+    return view_of(kernels.shared(storage, x.device.index, dtype), shape, strides, offset)
 
 
 def _set_storage(x: Tensor, source: Any, offset: int = 0, size: Any = None, stride: Any = (),
@@ -358,7 +373,7 @@ def _set_storage(x: Tensor, source: Any, offset: int = 0, size: Any = None, stri
         return x
     storage = kernels.storages[slot]
     if size is None and storage.dtype.bits != x.dtype.itemsize * 8:
-        row = kernels.bytes_of(storage, index)
+        row = kernels.shared(storage, index, torch.uint8)
     else:
         row = kernels.as_type(storage, index, x.dtype)
     x.data = view_of(row, shape, stride or contiguous_strides(shape), offset)

@@ -419,8 +419,9 @@ def _bytes_as(memory: np.ndarray[Any, Any], x: Tensor) -> np.ndarray[Any, Any]:
 
 
 def shared(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
-    """A row of all elements of a storage, as others of the same width."""
-    return _shown(storage, handles.form(index, (storage.size,), dtype))
+    """A row of all bytes of a storage, as elements of that type."""
+    count = storage.size * storage.dtype.bits // DTYPES[dtype].bits
+    return _shown(storage, handles.form(index, (count,), dtype))
 
 
 def _shown(storage: Storage, form: TensorForm) -> Tensor:
@@ -429,12 +430,6 @@ def _shown(storage: Storage, form: TensorForm) -> Tensor:
     storages[slot] = storage
     storage.slots += 1
     return x
-
-
-def bytes_of(storage: Storage, index: int) -> Tensor:
-    """A row of the bytes of a storage, to be read."""
-    count = storage.size * storage.dtype.bits // 8
-    return _shown(storage, handles.form(index, (count,), torch.uint8))
 
 
 def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:

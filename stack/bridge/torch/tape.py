@@ -24,6 +24,7 @@ from hal.tile.node import Node, Type
 from hal.tile.size import Facts
 from stack import ops as g
 from stack.compiler.program import GraphRequest
+from stack.framework.expr import elementwise as e
 from stack.framework.expr import index as expr_index
 from stack.recorder.strided import places, strided
 from stack.recorder.window import Window, contiguous_strides
@@ -543,7 +544,7 @@ def _window(size: int, x: Operand) -> Window | None:
 def _read(nodes: dict[int, Node], x: Operand) -> Node:
     whole = nodes[x.number]
     if whole.dtype is not x.dtype:
-        whole = g.bitcast(whole, x.dtype)
+        whole = reinterpreted(whole, x.dtype)
     size = whole.shape[0]
     if not x.offset and x.strides == contiguous_strides(x.shape) and _count(x.shape) == size:
         return g.reshape(whole, x.shape)
@@ -554,11 +555,10 @@ def _read(nodes: dict[int, Node], x: Operand) -> Node:
 
 
 def _written(nodes: dict[int, Node], x: Operand, part: Node) -> Node:
-    whole = nodes[x.number]
-    stored = whole.dtype
+    old = whole = nodes[x.number]
     part = g.broadcast(g.cast(part, x.dtype), x.shape)
-    if stored is not x.dtype:
-        whole = g.bitcast(whole, x.dtype)
+    if old.dtype is not x.dtype:
+        whole = reinterpreted(whole, x.dtype)
     size = whole.shape[0]
     if x.strides == contiguous_strides(x.shape) and not x.offset and _count(x.shape) == size:
         whole = g.reshape(part, (size,))
@@ -569,7 +569,42 @@ def _written(nodes: dict[int, Node], x: Operand, part: Node) -> Node:
             whole = expr_index.put(whole, at, g.reshape(part, at.shape))
         else:
             whole = window.write(whole, part)
-    return whole if stored is x.dtype else g.bitcast(whole, stored)
+    if old.dtype is x.dtype:
+        return whole
+    whole = reinterpreted(whole, old.dtype)
+    size, count = old.shape[0], whole.shape[0]
+    return whole if count == size else g.concat((whole, g.slice(old, (count,), (size,))), 0)
+
+
+_WORDS = {8: DType.U8, 16: DType.U16, 32: DType.U32, 64: DType.U64}
+
+
+def reinterpreted(row: Node, dtype: DType) -> Node:
+    """The bytes of a row as elements of another type, without those that make no whole one."""
+    bits, wanted = row.dtype.bits, dtype.bits
+    if bits == wanted:
+        return g.bitcast(row, dtype)
+    words, n, many = (
+        g.bitcast(row, _WORDS[bits]),
+        row.shape[0],
+        max(bits, wanted) // min(bits, wanted),
+    )
+    if bits < wanted:
+        n //= many
+        each = g.reshape(g.slice(words, (0,), (n * many,)), (n, many))
+        made = g.full((n,), 0, _WORDS[wanted])
+        for i in range(many):
+            part = g.cast(g.reshape(g.slice(each, (0, i), (n, i + 1)), (n,)), made.dtype)
+            made = e.bitwise_or(made, e.shift_left(part, i * bits))
+        return g.bitcast(made, dtype)
+    low = (1 << wanted) - 1
+    parts = [
+        g.reshape(
+            g.cast(e.bitwise_and(e.shift_right(words, i * wanted), low), _WORDS[wanted]), (n, 1)
+        )
+        for i in range(many)
+    ]
+    return g.bitcast(g.reshape(g.concat(parts, 1), (n * many,)), dtype)
 
 
 def _stored(part: Node, strides: tuple[int, ...] | None) -> Node:
