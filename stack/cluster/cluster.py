@@ -92,20 +92,23 @@ class LiveCluster:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o711 if len(self.users) > 1 else 0o700)
         self._journal = Journal(folder)
-        name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
-        self._journal.set_fact("name", name)
-        self._engine = engine(folder / "jobs", name, config)
         self._courses: dict[int, LiveJob] = {}
-        self._away: set[str] = set(self._journal.fact("away") or ())
         self._told: list[Event] = []
         self._todo: list[Decision] = []
         try:
+            name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
+            self._journal.set_fact("name", name)
+            self._away: set[str] = set(self._journal.fact("away") or ())
             self._scheduler = self._replayed()
             self._reconfigure()
             self._journal.commit()
         except (SpecError, InvalidCall):
             self._journal.close()
             raise
+        except sqlite3.Error as error:
+            self._journal.close()
+            raise InvalidCall(_full(error)) from error
+        self._engine = engine(folder / "jobs", name, config)
         self._look_again = math.inf
         self._find_runs()
 
@@ -373,9 +376,7 @@ class LiveCluster:
                 os.close(course.alive.watched)
         self._courses, self._todo, self._look_again = {}, [], self._now() + _AGAIN_S
         self._scheduler = self._replayed()
-        return InvalidCall(
-            f"the journal cannot be written: {error}; make room on its disk and try again"
-        )
+        return InvalidCall(_full(error))
 
     def watched(self) -> dict[int, int]:
         """What becomes readable when a run ends: descriptors, with the job of each."""
@@ -580,7 +581,9 @@ class LiveCluster:
             else:
                 course.is_over, course.lost = True, lost  # until `heard` tells
         else:
-            how = "its keeper was killed" if over.status is None else f"exit status {over.status}"
+            how = f"exit status {over.status}"
+            if over.status is None:
+                how = "its keeper left no exit status: it was killed, or the disk is full"
             if over.status and course.runs is not None:
                 how += self._engine.last_line(course.runs)
             self._gone(job, well and not course.asked, "done" if well else f"failed: {how}")
@@ -622,6 +625,10 @@ class LiveCluster:
             "wanted": record.file.first_ranks if gang is None else gang.spec.ranks,
             "why": record.outcome or ("" if gang is None else self._scheduler.why(record.job)),
         }
+
+
+def _full(error: sqlite3.Error) -> str:
+    return f"the journal cannot be written: {error}; make room on its disk and try again"
 
 
 def _users(config: ClusterFile) -> dict[str, User]:

@@ -63,7 +63,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A run that has ended, with this status; None where its keeper was killed."""
+    """A run that has ended, with this status; None where its keeper has written none."""
 
     status: int | None
 

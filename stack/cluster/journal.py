@@ -84,14 +84,21 @@ class Journal:
             self._base.execute("pragma journal_mode = wal")
             self._base.execute("pragma synchronous = full")
             self._base.executescript(_TABLES)
-            (version,) = (self.fact("version"),)
+            version = self.fact("version")
+            if version is None:
+                self.set_fact("version", VERSION)
+                self.commit()
+        except sqlite3.OperationalError as error:
+            self._lock.close()
+            raise InvalidCall(
+                f"the journal cannot be written: {error}; make room on the disk of {folder}"
+            ) from error
         except sqlite3.DatabaseError as error:
             self._lock.close()
             raise InvalidCall(f"{path} is no journal that can be used: {error}") from error
         if version not in (None, VERSION):
+            self.close()
             raise InvalidCall(f"{path} is a journal of version {version}; this reads {VERSION}")
-        self.set_fact("version", VERSION)
-        self.commit()
 
     def close(self) -> None:
         """Leave the journal to others."""

@@ -59,7 +59,13 @@ def _start_apart(folder: Path, config: Path | None, port: int | None, in_slurm: 
             say(said.rstrip())
             return 0
         time.sleep(0.02)
-    sys.stderr.write((folder / "daemon.log").read_text())
+    said = (folder / "daemon.log").read_text()
+    sys.stderr.write(said)
+    if daemon.poll() is not None and not said:
+        sys.stderr.write(
+            f"the daemon ended with {daemon.returncode} and wrote nothing into {folder}: is its "
+            "disk full? `hal cluster start` without --background says why\n"
+        )
     if daemon.poll() is None:
         daemon.terminate()
         sys.stderr.write(f"the daemon did not answer within {START_S:g} s\n")

@@ -403,6 +403,32 @@ def test_a_full_disk_refuses_a_job_and_nothing_of_it_is_there(cluster, tmp_path)
     assert said(tmp_path / "a") == ["start", "step"]
 
 
+IN_THE_BACKGROUND = """
+import sys
+from pathlib import Path
+from stack.cluster.serve import start
+sys.exit(start(Path(sys.argv[1]), None, None, background=True, in_slurm=False))
+"""
+
+
+@pytest.mark.slow
+def test_a_daemon_on_a_full_disk_says_so(tmp_path):
+    """It ended without a word where its log is on that disk, too. A limit stands for the disk."""
+    full = ["sh", "-c", 'trap "" XFSZ; ulimit -f 0; exec "$@"', "sh", sys.executable]
+    for start, words in (
+        (["-m", "stack.cluster.serve"], "error: the journal cannot be written: "),
+        (["-c", IN_THE_BACKGROUND], "wrote nothing into"),
+    ):
+        done = subprocess.run(
+            [*full, *start, str(tmp_path / "state")],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+
+
 def test_handing_in_a_job_imports_nothing_that_takes_long():
     code = (
         "import sys; from hal_tools.cli import main; import stack.cluster.command; "
