@@ -7,8 +7,9 @@ gradients and two moments: 4 P; 2 P + 2 P / N by stage 1; P + 3 P / N by stage 2
 (Rajbhandari et al., arXiv 1910.02054). The exit status is the number of stages that need more than
 1.05 times as much. Under `hal run` this file is the job's script.
 
-Stages 1 and 2 both need P + 5 P / N here: gradients are in rows as soon as they are summed, and an
-update has this rank's rows of the parameters twice beside them, as they were and as they become.
+Stages 1 and 2 both need P + 2 P / N here, and some buckets: gradients are in rows as soon as they
+are summed, a bucket's rows are updated as soon as they are there, and what is gathered of them is
+put into its place. Where gradients are clipped by the norm of all, their rows are there, too.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from stack.parallel.placement import (
 from stack.parallel.ring import ringed
 from stack.parallel.stages import BEHIND, Lane
 from stack.parallel.strategy import AxisLayout, Strategy
+from stack.parallel.updates import updated_in_buckets
 from stack.parallel.ways import Way
 
 Layout = tuple[Placement, ...]
@@ -147,6 +148,7 @@ class _Dividing:
             wanted = dict(self.request.updates)
             placed = [self.layouts[wanted[i]] if i in wanted else None for i in range(self._count)]
             outputs = self._cut(self.request.outputs, given, placed, computed)
+            outputs = self._updated(outputs)
             for axis, group in zip(self.axes, self.groups, strict=True):
                 if axis.size > 1 and axis.parameters == "rows":
                     outputs = gathered_for_uses(outputs, group)
@@ -228,6 +230,14 @@ class _Dividing:
             self.returned = {
                 x: self.returned[n] for (n, _), x in found.made.items() if n in self.returned
             }
+        return outputs
+
+    def _updated(self, outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The outputs, in which an optimizer's rows come bucket after bucket where parameters are
+        whole."""
+        for axis, group in zip(self.axes, self.groups, strict=True):
+            if axis.size > 1 and axis.states == "rows" and axis.parameters != "rows":
+                outputs = updated_in_buckets(outputs, group)
         return outputs
 
     def _simplified(self, outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -331,6 +341,7 @@ class _Dividing:
             placed,
             dict(zip(inputs, self.arguments, strict=False)),
         )
+        behind = self._updated(behind)
         values = {}
         for n, layout, result in zip(leaves, sums, results, strict=True):
             leaf = self._local(n, layout)

@@ -85,6 +85,28 @@ def test_an_input_is_written_in_place_after_everything_that_reads_it(
         assert all(at[c] < at[w] for c in readers - written for w in written)
 
 
+def test_a_part_of_an_input_is_written_once_nothing_reads_it_any_more() -> None:
+    """What ranks gather of the parameters of the first layers is put in its place before those of
+    the last ones are read."""
+    flat, x = source(0, 4 * 1024), source(1, 32, 32)
+    parts = [g.slice_axis(flat, 0, k * 1024, (k + 1) * 1024) for k in range(4)]
+    values, pieces = [x], []
+    for k, part in enumerate(parts):
+        values.append(g.matmul(values[k], g.reshape(part, (32, 32))))
+        total = g.all_reduce("sum", g.matmul(g.transpose(values[k]), values[k + 1]), "line", str(k))
+        pieces.append(g.reshape(g.add(total, total), (1024,)))
+    request = prepare(GraphRequest((g.concat(pieces, 0),), (flat, x), ((0, 0),)))
+    fusion, _ = fuse(request)
+    order, copies = update_in_place(request, fusion)
+    assert not copies
+    readers = [c for c in order if any(flat in fusion.needs[r] for r in c.roots)]
+    writers = [c for c in order if any(fusion.homes[r].kind == "input" for r in c.roots)]
+    assert len(readers) == len(writers) == 4
+    at = {c: i for i, c in enumerate(order)}
+    assert all(at[r] < at[w] for r, w in zip(readers, writers, strict=True))
+    assert at[writers[0]] < at[readers[3]]
+
+
 def test_branches_are_finished_one_after_the_other() -> None:
     x, inputs = source(0, 64, 64), [source(i + 1, 64, 64) for i in range(6)]
     wide = [g.matmul(x, w) for w in inputs]

@@ -7,7 +7,7 @@ time, so that the value stays in a register (or in the cache, between two passes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hal.tile.node import Node
 from hal.tile.size import equal, hint
@@ -45,6 +45,7 @@ class Fusion:
         self._after: dict[Cluster, set[Cluster]] = {}
         self._exchanges: list[Cluster] = []
         order = in_turns(list(alone))
+        self._turn = _turns(order, needs)
         for root in order:
             self._add(root, alone[root])
         self._number = {root: i for i, root in enumerate(order)}
@@ -91,7 +92,13 @@ class Fusion:
         ]
         siblings = dict.fromkeys(c for need in large for c in self._readers.get(need, ()))
         latest = sorted(own, key=lambda c: -c.number)
-        return latest + [c for c in siblings if c not in own and c.kind == "loops"]
+        # A kernel for two exchanges would let the first wait for what the second one needs
+        turn = self._turn[root]
+        return latest + [
+            c
+            for c in siblings
+            if c not in own and c.kind == "loops" and self._turn[c.roots[0]] == turn
+        ]
 
     def _joins(self, root: Node, cluster: Cluster) -> bool:
         domain = common_domain(root, cluster)
@@ -178,6 +185,22 @@ class Fusion:
                 seen.add(current)
                 stack.extend(self._after[current])
         return False
+
+
+def _turns(order: Sequence[Node], needs: Mapping[Node, list[Node]]) -> dict[Node, int]:
+    """Of roots that are in turns how many exchanges come before the one that each is computed for,
+    or, where it is for none, that come before it takes the results of the last one that it does."""
+    at: dict[Node, int] = {}
+    turn: dict[Node, int] = {}
+    for root in order:
+        turn[root] = len(at)
+        if is_exchange(root):
+            at[root] = len(at)
+    for root, number in turn.items():
+        given = [at[n] for n in needs[root] if n in at]
+        if number == len(at) and given:
+            turn[root] = max(given) + 1
+    return turn
 
 
 def common_domain(root: Node, cluster: Cluster) -> Domain | None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hal.tile.node import Node
-from hal.tile.size import hint
+from hal.tile.size import hint, is_fixed
 from stack.compiler.graph.cluster import Cluster, same
 from stack.compiler.graph.fuse import Fusion
-from stack.compiler.graph.roots import base
+from stack.compiler.graph.roots import Home, base
 from stack.compiler.program import GraphRequest
 
 Extra = Mapping[Cluster, set[Cluster]]
@@ -71,7 +71,8 @@ def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
 
 def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
     """For each cluster the number of the first exchange that waits for it, or that it is; see
-    `stack.compiler.graph.turns`."""
+    `stack.compiler.graph.turns`. What takes the results of exchanges and is waited for by nothing
+    comes when the next one is on its way: until then the results need their memory."""
     exchanges = [c for c in fusion.clusters if c.kind == "exchange"]
     exchanges.sort(key=lambda c: c.roots[0]["turn"])
     turn: dict[Cluster, int] = {}
@@ -82,6 +83,12 @@ def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
             if c not in turn:
                 turn[c] = number
                 stack.extend(before[c])
+    at = {exchange.roots[0]: number for number, exchange in enumerate(exchanges)}
+    awaited = set().union(*before.values())
+    for c in fusion.clusters:
+        given = [at[n] for r in c.roots for n in fusion.needs[r] if n in at]
+        if given and c not in awaited:
+            turn[c] = min(max(given) + 2, len(exchanges))
     return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
 
 
@@ -132,10 +139,48 @@ def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | Non
         written.setdefault(fusion.of[piece], []).append(piece)
     if not all(_reads_in_place(c, pieces, source) for c, pieces in written.items()):
         return None
-    readers = {
-        fusion.of[r] for r, needs in fusion.needs.items() if source in needs and r in fusion.of
-    } - set(written)
-    return {**extra, **{c: extra.get(c, set()) | readers for c in written}}
+    readers = [r for r, needs in fusion.needs.items() if source in needs and r in fusion.of]
+    read = {r: _read(r, source, fusion.needs[r]) for r in readers if fusion.of[r] not in written}
+    found = dict(extra)
+    for c, pieces in written.items():
+        places = [_written(fusion.homes[piece]) for piece in pieces]
+        before = {fusion.of[r] for r, own in read.items() if _meet(own, places)}
+        found[c] = found.get(c, set()) | before
+    return found
+
+
+Range = tuple[int, int]
+"""Elements [begin, end) of a buffer."""
+
+
+def _read(root: Node, source: Node, needs: Sequence[Node]) -> list[Range]:
+    """Which elements of an input a root reads, where it sees ranges of a flat one; else all."""
+    found: list[Range] = []
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        for s in n.srcs:
+            if s is source and n.op == "slice" and len(n.shape) == 1 and n["step"] == (1,):
+                found.append((n["start"][0], n["stop"][0]))
+            elif s is source:
+                return [(0, source.type.size)]
+            elif s not in seen and s not in needs:
+                seen.add(s)
+                stack.append(s)
+    return found
+
+
+def _written(home: Home) -> Range:
+    return home.base, home.base + (home.rows - 1) * home.stride + home.run
+
+
+def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
+    """Whether two ranges share an element; those whose ends are data may."""
+    pairs = [(*one, *other) for one in some for other in others]
+    return any(
+        not all(map(is_fixed, ends)) or (ends[0] < ends[3] and ends[2] < ends[1]) for ends in pairs
+    )
 
 
 def _reads_in_place(cluster: Cluster, written: Sequence[Node], source: Node) -> bool:
