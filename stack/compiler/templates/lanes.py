@@ -9,31 +9,34 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from hal.core.values import Grid
-from hal.tile.build import mul, sub
+from hal.tile.build import mul, program_id, sub
 from hal.tile.node import Node
 from hal.tile.size import divides, hint
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import ceil_div
 from stack.compiler.templates.emission import Emission, TileAxis, compute_dtype
-from stack.compiler.templates.instances import decompose, instance
+from stack.compiler.templates.instances import decompose
+from stack.compiler.templates.product import divided
 from stack.compiler.templates.tiles import Tiles
 
 UNROLL = 4
 """Vector registers in a block of lanes."""
 
 
-def blocks(root: Node, before: Group, after: Group, emission: Emission) -> tuple[Tiles, Grid]:
+def blocks(
+    root: Node, before: Group, after: Group, emission: Emission, number: Node | None = None
+) -> tuple[Tiles, Grid]:
     """The scope of one instance, which is a row and a block of the last of the axes after, and the
-    grid of all of them."""
+    grid of all of them. Its number is the program's, if no other is given."""
+    number = program_id(0) if number is None else number
     if not after:
-        row, _ = instance(1)
-        return Tiles(emission, decompose(row, before)), (prod(a.size for a in before), 1, 1)
+        return Tiles(emission, decompose(number, before)), (prod(a.size for a in before), 1, 1)
     rows, lane = [*before, *after[:-1]], after[-1]
     lanes = emission.lanes(compute_dtype(root.dtype))
     width = min(lanes if emission.loops.transfers else lanes * UNROLL, hint(lane.size))
     chunks = ceil_div(lane.size, width)
-    row, chunk = instance(chunks)
+    row, chunk = divided(number, chunks)
     base = mul(chunk, width)
     limit = None if divides(width, lane.size) else sub(lane.size, base)
     top = Tiles(emission, decompose(row, rows))
