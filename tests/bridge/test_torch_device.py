@@ -1,6 +1,7 @@
 """Tensors of PyTorch on the device "hal" are what they are on its CPU device."""
 
 import copy
+import io
 import os
 import pickle
 import re
@@ -242,6 +243,35 @@ def test_operands_apart_and_types_that_do_not_meet_are_told_at_their_line():
             unlike()
     with pytest.raises(NotImplementedError, match=r"sum: hal:0 \(.*complex64; it has bool"):
         x.sum(dtype=torch.complex64)
+
+
+def test_operands_of_two_devices_are_told_apart(monkeypatch):
+    monkeypatch.setenv("HAL_DEVICES", "cpu:0,reference:0")
+    x, y = (torch.ones(2, 3, device=f"hal:{i}") for i in (0, 1))
+    try:
+        for apart in (lambda: x + y, lambda: x @ y.T, lambda: torch.cat([x, y]), lambda: x.add_(y)):
+            with pytest.raises(RuntimeError, match=r'hal:0 and hal:1.*\.to\("hal:0"\)'):
+                apart()
+        same(x + y.to("hal:0"), torch.full((2, 3), 2.0))
+    finally:
+        del kernels._tapes[1]
+
+
+def test_files_that_are_damaged_or_run_code_are_refused():
+    class Evil:
+        def __reduce__(self):
+            return os.abort, ()
+
+    whole, evil = io.BytesIO(), io.BytesIO()
+    x = torch.ones(2, device="hal")
+    torch.save({"x": x}, whole)
+    torch.save({"x": x, "evil": Evil()}, evil)
+    given = whole.getvalue()
+    for wrong in (given[: len(given) // 2], b"GGUF" + given, evil.getvalue()):
+        with pytest.raises((RuntimeError, pickle.UnpicklingError)):
+            torch.load(io.BytesIO(wrong), map_location="hal")
+    with pytest.raises(RuntimeError, match="there is no hal:9"):
+        torch.load(io.BytesIO(given), map_location="hal:9")
 
 
 def test_sizes_that_no_handle_has_are_refused():
