@@ -1,4 +1,4 @@
-"""Scatters whose slots several instances share: each result is that of one instance, bit for bit."""
+"""Scatters whose slots several instances share: equal, bit for bit, to those of one instance."""
 
 from __future__ import annotations
 
