@@ -342,3 +342,28 @@ def test_types_of_results_are_known_for_each_element_type_apart():
             assert doubled.dtype is dtype
             np.testing.assert_array_equal(doubled.numpy(), np.full(n, 2))
             np.testing.assert_array_equal((doubled[1:] * x[1:]).numpy(), np.full(n - 1, 2))
+
+
+def test_attention_has_its_kernels_at_any_length():
+    @ht.jit
+    def step(x):
+        x = (x * 1).requires_grad_()
+        y = functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+        (y * y).sum().backward()
+        return y, x.grad
+
+    launches = []
+    for n in (40, 70, 33, 130):
+        data = np.random.default_rng(n).standard_normal((2, n, 16)).astype(np.float32)
+        before = step.launches
+        mine = step(data)
+        launches.append(step.launches - before)
+        other = torch.tensor(data, requires_grad=True)
+        found = torch.nn.functional.scaled_dot_product_attention(
+            other, other, other, is_causal=True
+        )
+        (found * found).sum().backward()
+        for a, b in zip(mine, (found.detach(), other.grad), strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
+    assert step.traced == 2
+    assert launches == launches[:1] * 4, "products and a softmax would be more"

@@ -162,7 +162,7 @@ def _of_scores(order: Sequence[Node]) -> set[Node]:
     if not sealed:
         return set()
     exprs = {s for n in sealed for s in expressions(n)}
-    least = min(prod(s.shape[-2:]) for s in exprs if s.shape)
+    least = min(hint(prod(s.shape[-2:])) for s in exprs if s.shape)
     found = {n for s in sealed for n in over_leaves(expressions(s))}
     users: dict[Node, list[Node]] = {}
     for n in order:
@@ -171,7 +171,7 @@ def _of_scores(order: Sequence[Node]) -> set[Node]:
     for n in reversed(order):
         own = users.get(n, ())
         alone = own and all(u in found or (u.op in SEALED and n in exprs) for u in own)
-        if n.op not in OWN_KERNEL and n.op != "input" and n.type.size >= least and alone:
+        if n.op not in OWN_KERNEL and n.op != "input" and hint(n.type.size) >= least and alone:
             found.add(n)
     return found
 

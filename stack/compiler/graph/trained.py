@@ -23,7 +23,7 @@ from math import prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, substitute, toposort
-from hal.tile.size import is_fixed
+from hal.tile.size import hint, is_fixed
 from stack import ops as g
 from stack.compiler.graph.attention import replaced, scores_of
 from stack.ops import OPS
@@ -54,18 +54,13 @@ def fold_gradients(outputs: tuple[Node, ...], cores: int) -> tuple[Node, ...]:
     found: dict[Node, Node] = {}
     without: dict[Node, Node] = {}
     for n in order:
-        if n.op == "exp" and _is_fixed(n):
+        if n.op == "exp":
             match = _Match.of(n, users, kept)
             if match is not None:
                 found.update(match.values(cores) or {})
                 without.update(match.alone() or {})
     found |= without if found else {}
     return replaced(outputs, found) if found else outputs
-
-
-def _is_fixed(n: Node) -> bool:
-    """Whether kernels know all of its sizes, by which they divide their memory."""
-    return all(map(is_fixed, n.shape))
 
 
 def turned(x: Node) -> Node:
@@ -104,8 +99,8 @@ class _Match:
         scores = scores_of(exponent, {n: len(users.get(n, ())) for n in _chain(exponent)})
         if (most["kind"], most["axes"]) != ("max", last) or scores is None:
             return None
-        if not all(map(_is_fixed, scores.srcs)):
-            return None
+        if not is_fixed(scores.srcs[0].shape[-1]):
+            return None  # kernels divide their memory by widths
         match = _Match(power, exponent, most, scores)
         seen: set[tuple[Node, bool]] = set()
         stack = [(power, False)]
@@ -129,7 +124,7 @@ class _Match:
         """What of a user is of the square of the length, too; None where it is not known."""
         if user.op == "matmul":
             left, right = user.srcs
-            if left is right or not (_is_fixed(left) and _is_fixed(right)):
+            if left is right:
                 return None
             self.products.append((user, n, is_turned, left is n))
             return []
@@ -160,7 +155,7 @@ class _Match:
             return None
         (rate,), over = rates, [f for f in others if not self._is_norm(f)]
         given, v = rate.srcs[0], turned(rate.srcs[1])
-        if max(q.shape[-1], v.shape[-1]) > MOST_COLUMNS:
+        if not is_fixed(v.shape[-1]) or max(q.shape[-1], v.shape[-1]) > MOST_COLUMNS:
             return None
         roles = []
         for product in self.products:
@@ -191,7 +186,7 @@ class _Match:
         rates_of, used = substitute((by_scores.pop(), weights.pop()), {**leaves, **values})
         if len(over_leaves((exponent, factor, rates_of, used))) > MOST_NODES:
             return None
-        parts = max(1, min(-(-cores // prod(batch)), m // ROWS_OF_PART))
+        parts = max(1, min(-(-cores // hint(prod(batch))), hint(m) // ROWS_OF_PART))
         grads = g.attention_gradients(q, k, v, given, exponent, rates_of, used, parts)
 
         def summed(first: int, columns: int) -> Node:
@@ -218,7 +213,9 @@ class _Match:
         (q, k), v = self.scores.srcs, product.srcs[1] if is_left else turned(product.srcs[0])
         if is_turned is is_left or ("mul", self.power) not in factors:
             return None
-        if len(over) + 2 != len(factors) or max(q.shape[-1], v.shape[-1]) > MOST_COLUMNS:
+        if len(over) + 2 != len(factors) or not is_fixed(v.shape[-1]):
+            return None
+        if max(q.shape[-1], v.shape[-1]) > MOST_COLUMNS:
             return None
         leaf = {self.scores: g.scores(self.scores.type)}
         made = substitute((self.exponent, _product(over, self.power)), leaf)

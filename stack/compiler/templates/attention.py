@@ -45,6 +45,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
+from hal.tile.size import hint, is_fixed
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.expr import Constant, Expr
@@ -77,7 +78,8 @@ class Cut:
 
 def choose_cut(m: int, keys: int, dtype: DType, info: DeviceInfo) -> Cut:
     """Panels two registers wide; as many rows of register tiles as hide the latency of sums and
-    divide a block of keys."""
+    divide a block of keys. What is data is taken to be long."""
+    m, keys = (size if is_fixed(size) else max(hint(size), KEYS) for size in (m, keys))
     lanes = max(1, info.limits.vector_nbytes // dtype.nbytes)
     height = 8 if info.limits.registers >= 32 else 4
     panel = lanes if m <= lanes else 2 * lanes

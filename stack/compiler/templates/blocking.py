@@ -20,7 +20,7 @@ PACK_COST = 10
 LAUNCH_COST = 20_000
 """The same for starting one program instance."""
 
-HINTED_ROWS, HINTED_DEPTH = 64, 1024
+HINTED_ROWS, HINTED_DEPTH = 256, 1024
 """Rows or columns, and depth, for which blocks are chosen at least where they are data."""
 
 DEFAULT_CACHES = (32 << 10, 256 << 10)

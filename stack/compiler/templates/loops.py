@@ -52,6 +52,9 @@ STREAM, STREAM_NBYTES = 1 << 10, 1 << 15
 LEAST = 4
 """Elements that an axis has at least for tiles along two axes to pay."""
 
+HINTED = 128
+"""Elements that an axis is taken to have at least where their number is data."""
+
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
@@ -505,13 +508,16 @@ def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
 def _width(size: int, lanes: int, unroll: int) -> int:
     """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
     if not is_fixed(size):
-        return unroll * lanes
+        return _unfilled(max(hint(size), HINTED), lanes, unroll)
     for width in (unroll * lanes, 2 * lanes, lanes):
         if size % width == 0:
             return width
-    if size >= lanes:
-        return min(unroll * lanes, lanes * max(1, size // (4 * lanes)))
-    return size
+    return _unfilled(size, lanes, unroll) if size >= lanes else size
+
+
+def _unfilled(size: int, lanes: int, unroll: int) -> int:
+    """Elements of a vector tile that does not divide the axis: a quarter of it at most."""
+    return min(unroll * lanes, lanes * max(1, size // (4 * lanes)))
 
 
 def _divisor(size: int, lanes: int, unroll: int) -> int:

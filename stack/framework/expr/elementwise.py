@@ -109,7 +109,7 @@ def remainder(x: Operand, y: Operand) -> Node:
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):
-        return _power(x, y)
+        return _power(g.cast(x, common_dtype(x, y)) if x.dtype is DType.BOOL else x, y)
     a, b = meet(x, y)
     if a.dtype.is_float:
         return g.pow(a, b)
@@ -158,13 +158,15 @@ def _product(x: Node, n: int) -> Node:
 @operator(aten="minimum", onnx="Min")
 def minimum(x: Operand, y: Operand) -> Node:
     """The lesser of both; NaN where one is NaN."""
-    return g.minimum(*meet(x, y))
+    a, b = meet(x, y)
+    return g.minimum(a, b) if a.dtype is not DType.BOOL else g.and_(a, b)
 
 
 @operator(aten="maximum", onnx="Max")
 def maximum(x: Operand, y: Operand) -> Node:
     """The greater of both; NaN where one is NaN."""
-    return g.maximum(*meet(x, y))
+    a, b = meet(x, y)
+    return g.maximum(a, b) if a.dtype is not DType.BOOL else g.or_(a, b)
 
 
 def where(condition: Node, x: Operand, y: Operand) -> Node:
@@ -198,6 +200,8 @@ def clamp(x: Node, min: Operand | None = None, max: Operand | None = None) -> No
     """x limited to [min, max]; NaN where x or a limit is NaN."""
     if min is None and max is None:
         raise TensorError("needs a min, a max or both")
+    if isinstance(min, Node) and isinstance(max, Node):
+        x = g.cast(x, common_dtype(x, min, max))
     if min is not None:
         x = _limited(x, min, g.lt)
     if max is not None:
@@ -216,6 +220,8 @@ def _limited(x: Node, limit: Operand, beyond: Callable[[Node, Node], Node]) -> N
 @operator(aliases=("sgn",), in_place=True, aten="sign", onnx="Sign")
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
+    if x.dtype is DType.BOOL:
+        return x
     zero = g.full_like(x, 0)
     one, minus = g.full_like(x, 1), g.full_like(x, 0 if x.dtype.kind == "u" else -1)
     return g.where(g.lt(zero, x), one, g.where(g.lt(x, zero), minus, zero))
@@ -277,8 +283,8 @@ def round(x: Node, decimals: int = 0) -> Node:
 
 @operator(in_place=True, aten="square")
 def square(x: Node) -> Node:
-    """x * x."""
-    return mul(x, x)
+    """x * x; of a bool an int64."""
+    return mul(x, x if x.dtype is not DType.BOOL else g.cast(x, DType.I64))
 
 
 @operator(aten="isnan", onnx="IsNaN")

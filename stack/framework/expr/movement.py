@@ -162,12 +162,12 @@ def cat(parts: Sequence[Node], dim: int = 0) -> Node:
     """The parts one after the other along an axis, in their common element type."""
     if not parts:
         raise TensorError("cat needs at least one tensor")
+    dtype = common_dtype(*parts)
     parts = [p for p in parts if p.shape != (0,)] or parts[:1]  # as PyTorch leaves them out
     a = axis(dim, len(parts[0].shape))
     if any(_without(p, a) != _without(parts[0], a) for p in parts) or not parts[0].shape:
         listed = ", ".join(map(text, parts))
         raise TensorError(f"shapes must be equal but on dim {dim}, and have axes: {listed}")
-    dtype = common_dtype(*parts)
     return g.concat([g.cast(p, dtype) for p in parts], a)
 
 

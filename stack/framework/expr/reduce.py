@@ -137,14 +137,18 @@ def _arg(op: object, x: Node, dim: int | None, keepdim: bool) -> Node:
 
 @operator(aten="any")
 def any_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
-    """Whether some element is not 0."""
-    return _fold("max", g.cast(x, DType.BOOL), dim, keepdim)
+    """Whether some element is not 0, as bool; of uint8 as 0 or 1."""
+    return _flag(x, _fold("max", g.cast(x, DType.BOOL), dim, keepdim))
 
 
 @operator(aten="all")
 def all_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
-    """Whether no element is 0."""
-    return _fold("min", g.cast(x, DType.BOOL), dim, keepdim)
+    """Whether no element is 0, as bool; of uint8 as 0 or 1."""
+    return _flag(x, _fold("min", g.cast(x, DType.BOOL), dim, keepdim))
+
+
+def _flag(x: Node, found: Node) -> Node:
+    return g.cast(found, x.dtype) if x.dtype is DType.U8 else found
 
 
 @operator(aten="var")
