@@ -64,6 +64,7 @@ def own_address(hosts: Sequence[Host]) -> str:
             found = str(probe.getsockname()[0])
     except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a name at all
         raise InvalidCall(
-            f"how {name} reaches this machine is not known ({error}); say it by --address HOST"
+            f"how {name} reaches this machine is not known ({error}); say it by --address HOST, or "
+            "in a cluster's file by `address`"
         ) from error
     return f"[{found}]" if ":" in found else found
