@@ -385,7 +385,7 @@ def adjoint(input: Tensor) -> Tensor:
     """x with its last two axes exchanged."""
 
 def all(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """Whether no element is 0."""
+    """Whether no element is 0, as bool; of uint8 as 0 or 1."""
 
 def allclose(
     x: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -405,7 +405,7 @@ def angle(input: Tensor) -> Tensor:
     """pi where x is negative, else 0."""
 
 def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """Whether some element is not 0."""
+    """Whether some element is not 0, as bool; of uint8 as 0 or 1."""
 
 def arccos(input: Tensor) -> Tensor:
     """the angle in radians whose cosine is x, element by element; integers and bool become
@@ -1495,7 +1495,7 @@ def sqrt(input: Tensor) -> Tensor:
     """the square root of x, element by element; integers and bool become float32."""
 
 def square(input: Tensor) -> Tensor:
-    """x * x."""
+    """x * x; of a bool an int64."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """x without axes of size 1: all of them, or those among `dim`."""

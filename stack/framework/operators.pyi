@@ -63,7 +63,7 @@ class Operators:
     def adjoint(self) -> Tensor:
         """x with its last two axes exchanged."""
     def all(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-        """Whether no element is 0."""
+        """Whether no element is 0, as bool; of uint8 as 0 or 1."""
     def allclose(
         self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> bool:
@@ -77,7 +77,7 @@ class Operators:
     def angle(self) -> Tensor:
         """pi where x is negative, else 0."""
     def any(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-        """Whether some element is not 0."""
+        """Whether some element is not 0, as bool; of uint8 as 0 or 1."""
     def arccos(self) -> Tensor:
         """the angle in radians whose cosine is x, element by element; integers and bool become
         float32."""
@@ -690,6 +690,9 @@ class Operators:
         """-x; integers wrap, element by element."""
     def negative_(self) -> Tensor:
         """-x; integers wrap, element by element."""
+    def new(self, *data: Any) -> Tensor:
+        """Of x's element type and device, of these sizes, or with a list's or an array's values:
+        what old programs call."""
     def new_empty(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
         """A tensor of this shape, of x's element type and device, whose elements are to be
         written; they are 0."""
@@ -898,9 +901,9 @@ class Operators:
     def sqrt_(self) -> Tensor:
         """the square root of x, element by element; integers and bool become float32."""
     def square(self) -> Tensor:
-        """x * x."""
+        """x * x; of a bool an int64."""
     def square_(self) -> Tensor:
-        """x * x."""
+        """x * x; of a bool an int64."""
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Tensor:
         """x without axes of size 1: all of them, or those among `dim`."""
     def std(

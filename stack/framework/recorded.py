@@ -507,14 +507,16 @@ class CellTape:
     def _keep_history(self, alive: Mapping[int, Cell]) -> None:
         """Hold what gradients of these will ask for, and no more."""
         tape = self.tape
-        needed = tape.needed(alive) if alive else set[int]()
-        tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
         tape.inputs = []
+        self._adopted.clear()
+        if not alive:
+            tape.leaves, self._known, self.leaves = {}, {}, {}
+            return
+        needed = tape.needed(alive)
+        tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
         self._known = {n: leaf for n, leaf in self._known.items() if n in needed}
         self.leaves = {n: ref for n, ref in self.leaves.items() if n in needed}
-        self._adopted.clear()
-        if alive:
-            self._context.histories.add(self)
+        self._context.histories.add(self)
 
     def value(self, cell: Cell) -> Node | None:
         """The leaf with a cell's value, where that was computed."""
