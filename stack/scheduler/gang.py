@@ -57,7 +57,8 @@ class Gang:
 
     A job with options is placed by `option`; while it waits, that is `chosen`, or else the one that
     needs the fewest devices. `speeds` are what was measured, by the place of an option. One that is
-    `swapped` was stopped to go over to another one, and is not left without any."""
+    `swapped` was stopped to go over to another one, and is not left without any; `went` are
+    the options, by their place, that it has gone over from at the moment `went_at`."""
 
     job: int
     spec: JobSpec
@@ -86,6 +87,8 @@ class Gang:
     option: Option | None = field(init=False)
     chosen: bool = False
     swapped: bool = False
+    went_at: float = -math.inf
+    went: list[int] = field(default_factory=list)
     speeds: dict[int, float] = field(default_factory=dict)
     told: bool = False
     requeue: bool = False

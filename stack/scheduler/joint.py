@@ -34,7 +34,9 @@ def start_and_choose(books: Books) -> None:
         for gang, option in chosen.items():
             if gang.state is not State.RUNNING or gang.leaving or option == gang.option:
                 continue
-            if option is not None and not _go_over(books, gang, option, chosen):
+            if option is None or _was_left(books, gang, option):
+                continue
+            if not _go_over(books, gang, option, chosen):
                 stuck.append(gang)
         if stuck:
             _part(books, stuck, chosen)
@@ -231,6 +233,12 @@ def _others(books: Books, gang: Gang, kinds: Collection[str]) -> set[Gang]:
     return others | {claims[kind].gang for kind in kinds if kind in claims}
 
 
+def _was_left(books: Books, gang: Gang, option: Option) -> bool:
+    """Whether a job has gone over from an option at this very moment. Who may be chosen for hangs
+    on the order, and that on what others have: it would go to and fro for ever."""
+    return gang.went_at == books.now and gang.spec.options.index(option) in gang.went
+
+
 def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -> bool:
     """Have a running job go over to another option, if what it needs for that is free now and
     nobody waits for it but those who were chosen for with it; says whether it does."""
@@ -247,6 +255,10 @@ def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -
             return False
     before: Holding = dict(gang.holding)
     books.unbook(gang)
+    if gang.went_at < books.now:
+        gang.went_at, gang.went = books.now, []
+    assert gang.option is not None, "it has options"
+    gang.went.append(spec.options.index(gang.option))
     if more > 0:
         books.take(gang, tree, tree.fit(spec, index, more, inside))
     if not same:

@@ -16,11 +16,12 @@ from stack.scheduler.gang import Blocker, Gang, Reservation, State
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, Option, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
-VERSION = 4
+VERSION = 5
 
 PLAIN = (
     *("seq", "submitted", "left_s", "ranks", "since", "started", "stop_by", "yields", "due"),
     *("resizes", "told", "requeue", "why", "overdue", "ran_s", "chosen", "swapped"),
+    *("went_at", "went"),
 )
 """Fields of a Gang that are numbers, truths or text."""
 

@@ -104,6 +104,11 @@ def test_a_job_out_of_patience_is_not_stopped_to_go_over():
     is_in_time(3209)
 
 
+def test_a_job_does_not_go_to_and_fro_between_options_in_one_moment():
+    """It left devices to others, whose turn it was only while it had them: and so on for ever."""
+    is_in_time(763)
+
+
 def test_a_queue_without_quotas_is_tried_when_its_cohort_has_none_left():
     """What its cohort lends does not bound it."""
     decides_the_same(646, cuts=0.1)
