@@ -14,6 +14,7 @@ from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
+from hal_conformance.cases.kernels_sizes import affordable
 from hal_conformance.cases.kernels_tiles import whole_range
 from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
@@ -22,6 +23,8 @@ kernels_atomics = Cases("E", Level.CORE)
 
 TYPES = (DType.I32, DType.U32, DType.I64, DType.U64, DType.F32, DType.F64, DType.F16, DType.BF16)
 WIDTH, CELLS, INSTANCES = 12, 3, 40
+MET = 256
+"""So many instances are tried on the slowest device."""
 COMBINED: dict[str, Callable[[NDArray[Any]], Any]] = {"add": sum, "min": min, "max": max}
 
 
@@ -50,6 +53,26 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
     columns = values.astype(np.int64).reshape(-1, CELLS).T
     wanted = [COMBINED[kind](np.append(column, 1)) for column in columns]
     expect.same(got.astype(np.int64), np.array(wanted), f"{kind} of all instances")
+
+
+@kernels_atomics.case("atomic-contended", "launch.exact", dtype=(DType.I32, DType.U32, DType.F32))
+def _(rig: Rig, dtype: DType) -> None:
+    """Thousands of instances add to three cells at once, for a part of a second: with few of
+    them a device has no two under way, or none that meet."""
+    need(rig, dtype)
+    instances = max(MET, affordable(rig, 1 << 17, 0.2))
+    if instances > rig.info.limits.grid[0]:
+        raise expect.Unfit(f"a grid has {rig.info.limits.grid[0]} instances at most")
+    arguments = {
+        "x": np.ones(instances * WIDTH, NUMPY[dtype]),
+        "y": np.zeros(CELLS, NUMPY[dtype]),
+    }
+    each = instances * WIDTH // CELLS
+    for _ in range(3):  # cores that are taken away in turns may never meet
+        got = rig.run(_combine("add", dtype), arguments, (instances, 1, 1))["y"].astype(np.int64)
+        lost = [f"{each - n} of {each} for cell {i}" for i, n in enumerate(got) if n != each]
+        text = f"{instances} instances add ones to {CELLS} cells, updates lost: {', '.join(lost)}"
+        expect.that(not lost, text)
 
 
 @kernels_atomics.case("atomic-range", "launch.exact", kind=("add", "min", "max"), dtype=TYPES[:4])

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
-from hal.tile.build import binary, cast, unary, where
+from hal.tile.build import Builder, add, binary, cast, mul, program_id, unary, where
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
+from hal_conformance.cases.kernels_sizes import affordable
 from hal_conformance.kernels import agree, computed, need, pairs
 from hal_conformance.rig import Rig
 
@@ -22,6 +23,7 @@ kernels_floats = Cases("E", Level.CORE)
 F16, F32, F64, BF16 = DType.F16, DType.F32, DType.F64, DType.BF16
 FLOATS = (F64, F32, F16, BF16)
 BITS: dict[DType, DType] = {F64: DType.U64, F32: DType.U32, F16: DType.U16, BF16: DType.U16}
+WIDTH = 8
 ROUNDING = ("floor", "ceil", "round", "neg", "abs")
 
 
@@ -117,6 +119,36 @@ def _(rig: Rig) -> None:
     agree(rig, each("mul", "div"), halves, [F32] * 2, "a half and the double of denormals")
     agree(rig, each("neg", "abs"), [values], [F32] * 2, "-x and |x| of denormals")
     agree(rig, lambda x: [cast(x, F64)], [values], [F64], "denormals as float64")
+
+
+@kernels_floats.case("instances-round-alike", "launch.exact", numbers=("normal", "denormal"))
+def _(rig: Rig, numbers: str) -> None:
+    """Each of many instances rounds sums and products of float32 to nearest, and keeps denormals
+    where the device says so: how a core rounds is a register of each thread that works."""
+    need(rig, F32)
+    ulp = rig.info.numeric.ulp
+    if max(ulp.get(name, 1.0) for name in ("add", "mul")) > 0.5:
+        raise expect.Unfit("the device does not round sums and products to nearest")
+    if numbers == "denormal" and not rig.info.numeric.denormals:
+        raise expect.Unfit("the device does not keep denormals of float32")
+    count = min(affordable(rig, 1 << 12, 0.2), rig.info.limits.grid[0])
+    b = Builder("alike")
+    x, y = b.buffer("x", F32), b.buffer("y", F32)
+    z, begin = b.buffer("z", F32, reads=False, writes=True), mul(program_id(), WIDTH)
+    p, q = (b.load(given, begin, (WIDTH,), (1,)) for given in (x, y))
+    b.store(z, mul(program_id(), 2 * WIDTH), add(p, q), (1,))
+    b.store(z, add(mul(program_id(), 2 * WIDTH), WIDTH), mul(p, q), (1,))
+    a, c = (rig.random.uniform(0.3, 3, (count, WIDTH)).astype(np.float32) for _ in range(2))
+    if numbers == "denormal":
+        a *= np.float32(2.0**-127)
+    given = {"x": a.ravel(), "y": c.ravel(), "z": np.zeros(2 * a.size, np.float32)}
+    got = rig.run(b.kernel(), given, (count, 1, 1))["z"].reshape(count, 2 * WIDTH)
+    bad = np.flatnonzero((got != np.concatenate([a + c, a * c], axis=1)).any(axis=1))
+    if bad.size:
+        raise expect.Wrong(
+            f"{bad.size} of {count} instances round {numbers} numbers otherwise than to nearest, "
+            f"or flush them: the first is {bad[0]}, the last {bad[-1]}"
+        )
 
 
 @kernels_floats.case("denormals-narrow", "launch.exact", dtype=(F16, BF16))

@@ -21,6 +21,7 @@ from hal.core.values import (
     ParamKind,
 )
 from hal_conformance import expect
+from hal_conformance.additions import COUNT, add_number
 from hal_conformance.case import Cases, Level
 from hal_conformance.crowd import together
 from hal_conformance.kernels import need
@@ -210,6 +211,23 @@ def _(rig: Rig, nbytes: int) -> None:
             rig.device.free(dirty)
             clean = rig.device.alloc(nbytes, AllocOptions(space=space.name, zero=True))
             expect.same_bytes(rig.read(clean), bytes(nbytes), f"zeroed bytes in {space.name}")
+            rig.device.free(clean)
+
+
+@memory_alloc.case("alloc-zero-after-a-program", "alloc.zero", count=(1, 64))
+def _(rig: Rig, count: int) -> None:
+    """What a program wrote is as dirty as what was copied or filled."""
+    number = add_number(rig, 7)
+    program, nbytes = rig.program(number), COUNT * number.params[0].dtype.nbytes
+    for _ in range(3):
+        buffers = [rig.device.alloc(nbytes, AllocOptions(zero=True)) for _ in range(count)]
+        rig.done([rig.launch(program, (buffer,)) for buffer in buffers][-1])
+        for buffer in buffers:
+            rig.device.free(buffer)
+        for i in range(count):
+            clean = rig.device.alloc(nbytes, AllocOptions(zero=True))
+            what = f"zeroed bytes {i} of {count}, of which a program had written some"
+            expect.same_bytes(rig.read(clean), bytes(nbytes), what)
             rig.device.free(clean)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hal.core.description import Feature, SpaceKind
 from hal.core.errors import OutOfMemory
 from hal.core.values import AllocOptions, Buffer
@@ -12,6 +14,9 @@ from hal_conformance.rig import Rig
 memory_exhausted = Cases("C", Level.CORE)
 
 PLAIN = AllocOptions()
+REFUSALS = 200
+ROOM_NBYTES = 4096
+"""Of a device that allocates by bytes, room is found so exactly."""
 
 
 @memory_exhausted.case("alloc-at-the-limit", "describe.limits")
@@ -92,6 +97,24 @@ def _(rig: Rig) -> None:
     rig.device.free(held)
 
 
+@memory_exhausted.case("alloc-refused-leaves-room", "alloc.exhausted", "free.returns")
+def _(rig: Rig) -> None:
+    """What an allocator takes apart while it looks in vain, it puts together again. By count there
+    is room for what is asked, but not in one piece; a device that has it nevertheless gets it
+    back."""
+    before = room(rig)
+    parts = filled(rig, chunk(rig) // 8)
+    for buffer in parts[::2]:
+        rig.device.free(buffer)
+    for _ in range(REFUSALS):
+        with contextlib.suppress(OutOfMemory):
+            rig.device.free(rig.device.alloc(chunk(rig), PLAIN))
+    for buffer in parts[1::2]:
+        rig.device.free(buffer)
+    text = f"the bytes that there is room for, after {REFUSALS} allocations in vain"
+    expect.equal(room(rig), before, text)
+
+
 def chunk(rig: Rig) -> int:
     """A quarter of the largest allocation."""
     return max(1, rig.info.limits.alloc_nbytes // 4)
@@ -110,6 +133,32 @@ def exhaust(rig: Rig) -> list[Buffer]:
             expect.that(buffers, f"there was no room for a single buffer of {nbytes} bytes")
             return buffers
     raise expect.Wrong(f"{len(buffers)} buffers of {nbytes} bytes are more than the space has")
+
+
+def filled(rig: Rig, nbytes: int) -> list[Buffer]:
+    """As many buffers of so many bytes as the device has room for, sixty-four at most."""
+    buffers: list[Buffer] = []
+    with contextlib.suppress(OutOfMemory):
+        while len(buffers) < 64:
+            buffers.append(rig.device.alloc(nbytes, PLAIN))
+    return buffers
+
+
+def room(rig: Rig) -> int:
+    """How many bytes the device gives: what is left is taken in ever smaller buffers, down to its
+    granularity, and given back."""
+    space = rig.info.space(SpaceKind.GLOBAL)
+    expect.that(space is not None, "the device has no GLOBAL space, which alloc serves by default")
+    least = max(ROOM_NBYTES, space.granularity if space else 0)
+    nbytes, buffers = rig.info.limits.alloc_nbytes // least * least, list[Buffer]()
+    while nbytes >= least:
+        try:
+            buffers.append(rig.device.alloc(nbytes, PLAIN))
+        except OutOfMemory:
+            nbytes = nbytes // 2 // least * least
+    for buffer in buffers:
+        rig.device.free(buffer)
+    return sum(buffer.nbytes for buffer in buffers)
 
 
 def check_usable(rig: Rig) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from hal.core.values import Buffer, Point, Timeline, Waits
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
+from hal_conformance.additions import COUNT, add_number, number_type
 from hal_conformance.case import Cases, Level
 from hal_conformance.rig import Rig
 from hal_conformance.steps import QUIET_S, element, lines, mix, stamp, turn, turned, up_to, work
@@ -316,3 +319,35 @@ def _(rig: Rig) -> None:
     gate.open()
     rig.done(point)
     expect.equal(one.ran(), True, "whether the work of a freed timeline ran")
+
+
+@order_hazards.case(
+    "launch-between-large-copies",
+    "submit.order",
+    "submit.waits",
+    nbytes=(1 << 16, (1 << 18) + 64, 1 << 20, (4 << 20) + 64),
+    by=("order", "waits"),
+)
+def _(rig: Rig, nbytes: int, by: str) -> None:
+    """A launch sees the end of a copy that takes long, and a copy out sees what the launch wrote:
+    an engine that copies past the queue must have been waited for. Nothing else is between them."""
+    if nbytes > rig.info.limits.alloc_nbytes:
+        raise expect.Unfit(f"the device has no buffer of {nbytes} bytes")
+    kind = number_type(rig)
+    dtype = np.dtype(NUMPY[kind])
+    old = np.zeros(nbytes // kind.nbytes, dtype)
+    buffer, program = rig.buffer(old), rig.program(add_number(rig, 9))
+    tail = COUNT * kind.nbytes
+    bound = rig.device.bind(program, (buffer.region(nbytes - tail, tail),))
+    line, other = lines(rig, 2)
+    queue = line if by == "order" else other
+    what = f"{nbytes} bytes copied in, of which a launch raised the last {COUNT} elements"
+    for _ in range(3):
+        new = rig.random.integers(0, 40, old.size).astype(dtype)
+        host = bytearray(nbytes)
+        copied = rig.device.copy(buffer.region(), new.tobytes(), line, ())
+        ran = rig.device.launch(bound, (1, 1, 1), queue, () if by == "order" else (copied,))
+        end = rig.device.copy(host, buffer.region(), line, () if by == "order" else (ran,))
+        rig.done(end)
+        new[-COUNT:] += dtype.type(9)
+        expect.same_bytes(bytes(host), new.tobytes(), what)

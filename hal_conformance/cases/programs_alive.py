@@ -16,8 +16,9 @@ from hal.tile.build import Builder, add, mul, unary
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
-from hal_conformance.additions import add_number
+from hal_conformance.additions import add_number, number_type
 from hal_conformance.case import Cases, Level
+from hal_conformance.cases.memory_exhausted import room
 from hal_conformance.cases.programs_load import run_addition
 from hal_conformance.held import check_held, held, used
 from hal_conformance.kernels import need
@@ -29,6 +30,8 @@ COUNT = 16
 _OPS = ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt")
 ALIVE, ALIVE_S = 1000, 4.0
 DISTINCT, DISTINCT_S = 100, 5.0
+STEPS = 60
+ROOM_LOADS, ROOM_S = 20, 3.0
 LEAK_NBYTES = 4 << 20
 """What compilers and allocators may keep of a hundred small texts: LLVM's keeps about 5 KiB of
 each."""
@@ -92,6 +95,38 @@ def _(rig: Rig) -> None:
     run_addition(rig, ours[0], 1, "a program of the first session after the second one was closed")
 
 
+def _late(rig: Rig, number: int) -> Kernel:
+    """x += STEPS + number, one after the other: the number is the last thing in a long text."""
+    b = Builder("late")
+    x = b.buffer("x", number_type(rig), writes=True)
+    value = b.load(x, 0, (COUNT,), (1,))
+    for _ in range(STEPS):
+        value = add(value, 1)
+    b.store(x, 0, add(value, number), (1,))
+    return b.kernel()
+
+
+@programs_alive.case("alive-equal-heads", "launch.exact", "load.cache", again=(False, True))
+def _(rig: Rig, again: bool) -> None:
+    """Programs of one name whose texts differ in one character far behind the beginning are
+    different programs, also to whoever keeps them by a hash or by their first bytes."""
+    sources = [rig.source(_late(rig, number)) for number in (5, 6, 7)]
+    pairs = enumerate(zip(*(source.text for source in sources), strict=False))
+    head = next((at for at, letters in pairs if len(set(letters)) > 1), 0)
+    programs = [rig.device.load(source) for source in sources]
+    if again:
+        for program in programs:
+            rig.device.free(program)
+        programs = [rig.device.load(source) for source in sources]
+    for number, program in zip((5, 6, 7), programs, strict=True):
+        kernel, zeros = _late(rig, number), np.zeros(COUNT, NUMPY[number_type(rig)])
+        buffer = rig.buffer(zeros)
+        point = rig.launch(program, [buffer])
+        got = rig.array(buffer, number_type(rig), [point])
+        text = f"the program that ends with + {number}, whose first {head} letters others have"
+        expect.same(got, rig.golden(kernel, {"x": zeros})["x"], text)
+
+
 def _distinct(rig: Rig, number: int) -> Kernel:
     return add_number(rig, number % 31, f"distinct_{number}")
 
@@ -130,6 +165,26 @@ def _(rig: Rig) -> None:
         _load_distinct(rig)
     finally:
         rig.close()
+
+
+@programs_alive.case("load-leaves-room", "free.returns", timeout_s=90)
+def _(rig: Rig) -> None:
+    """The code of a program that was freed takes no memory of the device: as much as before can be
+    allocated. What a first load leaves there for good does not count."""
+    rig = Rig(rig.case, replace(rig.setting, cache_dir=""))
+    try:
+        found, counts = [], []
+        for first in (3000, 4000, 5000):
+            counts.append(_loaded(rig, first, ROOM_LOADS, ROOM_S, rig.device.free))
+            found.append(room(rig))
+    finally:
+        rig.close()
+    expect.that(
+        not found[0] > found[1] > found[2],
+        f"after {counts[0]}, {counts[1]} and {counts[2]} more programs that were loaded and freed "
+        f"there is room for {found[0]}, {found[1]} and {found[2]} bytes: freed programs keep "
+        "memory of the device",
+    )
 
 
 def _load_distinct(rig: Rig) -> None:

@@ -209,3 +209,39 @@ def _(device):
             array.view(np.uint8)[:] *= 2
 
     _after(device, two)
+
+
+@mutant(
+    "atomics-lost-in-crowds",
+    "loses an update of a small integer counter when more than 200 instances add",
+    "launch.exact",
+)
+def _(device):
+    def wrong(run, program, args, grid):
+        run(program, args, grid)
+        for param, arg in zip(program.params, args, strict=True):
+            small = isinstance(arg, Part) and arg.nbytes <= 16
+            if small and param.reads and param.writes and grid[0] > 200 and param.dtype.is_int:
+                part = arg.memory.array[arg.offset : arg.offset + param.dtype.nbytes]
+                part.view(NUMPY[param.dtype])[0] -= 1
+
+    _runs(device, wrong)
+
+
+@mutant(
+    "denormals-flushed-by-a-late-core",
+    "flushes float32 denormals in the last of more than 100 instances",
+    "launch.exact",
+)
+def _(device):
+    def wrong(run, program, args, grid):
+        run(program, args, grid)
+        for param, arg in zip(program.params, args, strict=True):
+            if isinstance(arg, Part) and param.writes and param.dtype is DType.F32:
+                array = arg.memory.array[arg.offset : arg.offset + arg.nbytes // 4 * 4]
+                floats = array.view(np.float32)
+                if grid[0] > 100 and floats.size:
+                    late = floats[floats.size // grid[0] * (grid[0] - 1) :]
+                    late[np.abs(late) < np.finfo(np.float32).tiny] = 0
+
+    _runs(device, wrong)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hal.core.description import MemorySpace, SpaceKind
 from hal.core.errors import InvalidCall, OutOfMemory
 from hal.core.values import Buffer, MemoryStats, Region
+from hal.hosted.machine import Part
 from hal.hosted.slab import Slab
 from tests.mutants.zoo import checked, declare, hook, lax, mutant, unchecked
 
@@ -376,3 +377,55 @@ def _(device):
         real(slab)
 
     machine.release = release
+
+
+@mutant(
+    "memory-zeroed-where-copied",
+    "zeroes only memory that a copy or fill has written, not what a program wrote",
+    "alloc.zero",
+)
+def _(device):
+    machine = device._session.machine
+    allocate, release, write, run = machine.allocate, machine.release, machine.write, machine.run
+    ran, kept = set(), []
+
+    def wrong_write(memory, offset, data):
+        ran.discard(id(memory))
+        write(memory, offset, data)
+
+    def wrong_run(program, args, grid):
+        ran.update(id(arg.memory) for arg in args if isinstance(arg, Part))
+        return run(program, args, grid)
+
+    def wrong_release(memory):
+        if id(memory) in ran:
+            ran.discard(id(memory))
+            kept.append(memory.array.copy())
+        release(memory)
+
+    def wrong_allocate(nbytes, options):
+        slab = allocate(nbytes, options)
+        ran.discard(id(slab))
+        if options.zero and kept and kept[-1].size == nbytes:
+            slab.array[:] = kept.pop()
+        return slab
+
+    machine.write, machine.run = wrong_write, wrong_run
+    machine.release, machine.allocate = wrong_release, wrong_allocate
+
+
+@mutant(
+    "memory-lost-by-searching",
+    "loses 512 bytes whenever a large buffer is asked for that no hole holds",
+    "free.returns",
+)
+def _(device):
+    real, account = device.alloc, device._memory._accounts["memory"]
+
+    def alloc(nbytes, options):
+        holes = account.capacity - account.live
+        if account.live and holes // 4 < nbytes < holes:
+            account.capacity -= 512
+        return real(nbytes, options)
+
+    hook(device, alloc)

@@ -298,3 +298,36 @@ def _(checks):
         return checks._new("alloc", Buffer, (yield))
 
     checked(checks, alloc)
+
+
+@mutant(
+    "launch-before-a-large-copy-ends",
+    "lets a launch see the end of a copy of more than 256 KiB only after it",
+    "submit.order",
+)
+def _(device):
+    machine, late = device._session.machine, []
+    write, read, run = machine.write, machine.read, machine.run
+
+    def flush():
+        while late:
+            write(*late.pop(0))
+
+    def wrong_write(memory, offset, data):
+        flush()
+        half = len(data) // 2
+        if len(data) > 1 << 18:
+            write(memory, offset, data[:half])
+            late.append((memory, offset + half, bytes(data[half:])))
+        else:
+            write(memory, offset, data)
+
+    def wrong_read(memory, offset, nbytes):
+        flush()
+        return read(memory, offset, nbytes)
+
+    def wrong_run(program, args, grid):
+        run(program, args, grid)
+        flush()
+
+    machine.write, machine.read, machine.run = wrong_write, wrong_read, wrong_run

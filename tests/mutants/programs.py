@@ -202,3 +202,38 @@ def _(device):
 
     hook(device, operators)
     hook(device, load_operator)
+
+
+@mutant(
+    "code-stays-in-memory",
+    "keeps the code of freed programs in the device's memory",
+    "free.returns",
+)
+def _(device):
+    real, account = device.load, device._memory._accounts["memory"]
+
+    def load(source):
+        account.capacity -= 4096
+        return real(source)
+
+    hook(device, load)
+
+
+@mutant(
+    "programs-told-apart-by-heads",
+    "takes programs of one entry and length for equal whose first 1,000 characters are",
+    "launch.exact",
+)
+def _(device):
+    machine, known = device._session.machine, {}
+    real = machine.compile
+
+    def compile(source):
+        if len(source.text) < 1000:
+            return real(source)
+        key = (source.entry, source.text[:1000], len(source.text))
+        if key not in known:
+            known[key] = real(source)
+        return known[key]
+
+    machine.compile = compile
