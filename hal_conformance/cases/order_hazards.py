@@ -351,3 +351,32 @@ def _(rig: Rig, nbytes: int, by: str) -> None:
         rig.done(end)
         new[-COUNT:] += dtype.type(9)
         expect.same_bytes(bytes(host), new.tobytes(), what)
+
+
+@order_hazards.case("timelines-in-turns", "submit.waits", second=("copy", "launch"), rounds=(1, 4))
+def _(rig: Rig, second: str, rounds: int) -> None:
+    """Two timelines wait for each other in turns: a wait is no less one because the timeline that
+    is waited for has itself waited for this one."""
+    line, other = lines(rig, 2)
+    kind = number_type(rig)
+    zeros = np.zeros(COUNT, NUMPY[kind])
+    x, spy, nbytes = rig.buffer(zeros), rig.buffer(zeros), COUNT * kind.nbytes
+    bound = rig.device.bind(rig.program(add_number(rig, 1)), (x,))
+    for number in range(rounds):
+        given = (zeros + zeros.dtype.type(10 * number + 5)).tobytes()
+        gate, host = rig.gate(), bytearray(nbytes)
+        begun = rig.device.copy(x.region(), given, line, ())
+        waits = (begun, gate.point)
+        if second == "copy":
+            given = (zeros + zeros.dtype.type(10 * number + 6)).tobytes()
+            changed = rig.device.copy(x.region(), given, other, waits)
+        else:
+            changed = rig.device.launch(bound, (1, 1, 1), other, waits)
+        read = rig.device.copy(spy.region(), x.region(), line, (changed,))
+        end = rig.device.copy(host, spy.region(), line, ())
+        rig.device.wait([read], QUIET_S / 4, True)
+        gate.open()
+        rig.done(end)
+        wanted = (zeros + zeros.dtype.type(10 * number + 6)).tobytes()
+        text = f"what a copy read that waited for a {second} of a timeline that had waited for it"
+        expect.same_bytes(bytes(host), wanted, text)

@@ -331,3 +331,32 @@ def _(device):
         flush()
 
     machine.write, machine.read, machine.run = wrong_write, wrong_read, wrong_run
+
+
+@mutant(
+    "waits-in-turns-dropped",
+    "forgets a wait for a timeline that has itself waited for this one",
+    "submit.waits",
+)
+def _(device):
+    waited = set()
+
+    def kept(timeline, waits):
+        here, found = id(timeline.native), []
+        for point in waits:
+            there = id(point.timeline.native)
+            if point.timeline.host_driven or (there, here) not in waited:
+                found.append(point)
+                waited.add((here, there))
+        return found
+
+    real_copy, real_launch = device.copy, device.launch
+
+    def copy(dst, src, timeline, waits):
+        return real_copy(dst, src, timeline, kept(timeline, waits))
+
+    def launch(launchable, grid, timeline, waits):
+        return real_launch(launchable, grid, timeline, kept(timeline, waits))
+
+    hook(device, copy)
+    hook(device, launch)
