@@ -17,7 +17,7 @@ from hal.core.errors import InvalidCall
 from stack.cluster.files import ClusterFile, JobFile
 from stack.scheduler.events import Event, Share
 
-VERSION = 4
+VERSION = 5
 ENDED = 10_000
 """How many jobs that ended are remembered."""
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -26,7 +26,7 @@ create table if not exists facts (name text primary key, value text not null);
 create table if not exists events (
     seq integer primary key, kind text not null, value text not null);
 create table if not exists jobs (
-    job integer primary key, file text not null, user text not null, at real not null,
+    job integer primary key autoincrement, file text not null, user text not null, at real not null,
     ended real, outcome text);
 create table if not exists runs (
     job integer not null, number integer not null, shares text not null, resize integer,
@@ -98,7 +98,10 @@ class Journal:
             raise InvalidCall(f"{path} is no journal that can be used: {error}") from error
         if version not in (None, VERSION):
             self.close()
-            raise InvalidCall(f"{path} is a journal of version {version}; this reads {VERSION}")
+            raise InvalidCall(
+                f"{path} is a journal of version {version}; this reads {VERSION}: let the daemon "
+                "that wrote it end its jobs, or name another folder with --state"
+            )
 
     def close(self) -> None:
         """Leave the journal to others."""
@@ -173,8 +176,8 @@ class Journal:
 
     def next_job(self) -> int:
         """A number that no job has had."""
-        (last,) = self._base.execute("select max(job) from jobs").fetchone()
-        return int(last or 0) + 1
+        last = self._base.execute("select seq from sqlite_sequence where name = 'jobs'").fetchone()
+        return int(last[0] if last else 0) + 1
 
     def job(self, job: int) -> JobRecord | None:
         """A job, None where there is none of this number."""

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from hal.core.errors import InvalidCall
+from stack.cluster import journal as journals
 from stack.cluster.client import ask
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.engine import NAME
@@ -374,6 +375,28 @@ def test_what_happened_to_a_job_with_options_comes_back_from_the_journal(tmp_pat
     assert list(again.events()) == events
     assert again.runs(7) == [run]
     again.close()
+
+
+def test_a_job_has_a_number_that_none_had_even_one_that_is_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "ENDED", 1)
+    journal = Journal(tmp_path / "state")
+    for ended_s in (2.0, 1.0):  # the second one ends first, and is forgotten
+        number = journal.next_job()
+        journal.add_job(number, job(tmp_path / "job"), "u", 0.0)
+        journal.end_job(number, ended_s, "done")
+    journal.keep_snapshot({}, config())
+    assert [journal.job(number) is None for number in (1, 2)] == [False, True]
+    assert journal.next_job() == 3
+    journal.close()
+
+
+def test_a_journal_of_another_version_is_refused_in_words(tmp_path):
+    journal = Journal(tmp_path / "state")
+    journal.set_fact("version", journals.VERSION - 1)
+    journal.commit()
+    journal.close()
+    with pytest.raises(InvalidCall, match="; this reads"):
+        Journal(tmp_path / "state")
 
 
 def test_a_second_daemon_is_refused_and_a_foreign_journal_too(cluster, tmp_path):
