@@ -38,7 +38,8 @@ def extremes(dtype: DType) -> list[Any]:
     if not dtype.is_float:
         low, high = bounds(dtype)
         return [low, low + 1, 0, 1, high // 3, high - 1, high]
-    finite = [0.0, 1.0, 1 / 3, dtype.largest, smallest(dtype)]
+    # 0.1 and 0.7: of each narrow type one of them is rounded up, another than it is cut
+    finite = [0.0, 1.0, 1 / 3, 0.1, 0.7, dtype.largest, smallest(dtype)]
     return [*finite, *(-x for x in finite), math.inf, -math.inf, math.nan]
 
 
