@@ -50,11 +50,22 @@ def evaluate(
         raise RangeError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
     except (GraphError, TensorError) as error:
         raise TensorError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
+    except (AttributeError, KeyError, TypeError) as error:  # of an argument that is of no such kind
+        given = [*map(_kind, args), *(f"{name}={_kind(v)}" for name, v in kwargs.items())]
+        raise TensorError(
+            f"{_name(function)}({', '.join(given)}): {error}\n  called at {where_called()}"
+        ) from error
     if trace is not None and len(trace.needs) > noted:
         name, place = _name(function), where_called()
         new = trace.needs[noted:]
         trace.needs[noted:] = [replace(n, operation=name, place=place) for n in new]
     return result, common_device(cells), tracked
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} of {', '.join(map(_kind, value)) or 'nothing'}"
+    return repr(value) if isinstance(value, int | float | str) else type(value).__name__
 
 
 def _name(function: Callable[..., Any]) -> str:

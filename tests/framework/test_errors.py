@@ -72,6 +72,9 @@ CASES = {
     "no tensor": (lambda: ht.where(True, 1, 2), "where: needs a tensor"),
     "nothing": (lambda: ht.cat([]), "cat: needs a tensor"),
     "gelu": (lambda: F.gelu(ht.ones(1), "fast"), "gelu: approximate is"),
+    "a list in a list": (lambda: ht.cat([ht.ones(1), [ht.ones(1)]]), "cat: .* element 1 .* list"),
+    "a number in a list": (lambda: ht.stack([ht.ones(()), 3]), "stack: .* element 1 .* type int"),
+    "one tensor for a list": (lambda: ht.cat(ht.ones(2)), r"cat: .* got one: float32\[2\]"),
 }
 
 
@@ -82,6 +85,14 @@ def test_messages_say_what_and_where(name):
         call()
     assert re.search(r"\n  called at .*test_errors\.py:\d+$", str(caught.value))
     assert caught.value.__cause__ is None
+
+
+def test_an_argument_of_no_such_kind_is_told_with_operation_and_line():
+    with pytest.raises(
+        ht.TensorError, match=r"cat\(list of Tensor, 'a'\): .*\n  called at"
+    ) as told:
+        ht.cat([ht.ones(2)], dim="a")
+    assert isinstance(told.value.__cause__, TypeError)
 
 
 def test_tensors_of_two_devices_do_not_mix(engine, monkeypatch):

@@ -160,6 +160,7 @@ def flip(x: Node, dims: int | Sequence[int]) -> Node:
 @operator(aliases=("concat", "concatenate"), method=False, aten="cat", onnx="Concat")
 def cat(parts: Sequence[Node], dim: int = 0) -> Node:
     """The parts one after the other along an axis, in their common element type."""
+    _check_parts(parts)
     if not parts:
         raise TensorError("cat needs at least one tensor")
     dtype = common_dtype(*parts)
@@ -171,6 +172,17 @@ def cat(parts: Sequence[Node], dim: int = 0) -> Node:
     return g.concat([g.cast(p, dtype) for p in parts], a)
 
 
+def _check_parts(parts: Any) -> None:
+    """Raise TensorError for what is not a list of tensors."""
+    if isinstance(parts, Node):
+        raise TensorError(f"takes a list of tensors, got one: {text(parts)}")
+    for i, part in enumerate(parts):
+        if not isinstance(part, Node):
+            raise TensorError(
+                f"takes a list of tensors; element {i} of it is of type {type(part).__name__}"
+            )
+
+
 def _without(x: Node, a: int) -> tuple[int, ...]:
     return (len(x.shape), *x.shape[:a], *x.shape[a + 1 :])
 
@@ -178,6 +190,7 @@ def _without(x: Node, a: int) -> tuple[int, ...]:
 @operator(method=False, aten="stack")
 def stack(parts: Sequence[Node], dim: int = 0) -> Node:
     """The parts, all of one shape, one after the other along a new axis."""
+    _check_parts(parts)
     if any(p.shape != parts[0].shape for p in parts):
         raise TensorError(f"shapes must be equal: {', '.join(map(text, parts))}")
     return cat(
