@@ -37,3 +37,13 @@ def test_results_have_the_values_and_element_types_of_pytorchs(run):
     ours, theirs = run(ht), run(torch)
     assert ours.dtype is getattr(ht, str(theirs.dtype).removeprefix("torch."))
     np.testing.assert_array_equal(ours.to(ht.float64).numpy(), theirs.to(torch.float64).numpy())
+
+
+@pytest.mark.parametrize("value", [2.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_softmax_of_one_number_is_pytorchs(name, value):
+    """It was 1, or 0, of what is no number, too."""
+    ours, theirs = (getattr(lib, name)(lib.tensor(value), 0).item() for lib in (ht, torch))
+    np.testing.assert_equal(ours, theirs)
+    with pytest.raises(IndexError):
+        getattr(ht, name)(ht.zeros(0, 3), 2)

@@ -427,8 +427,9 @@ def softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None)
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
 
     def function(v: Node) -> Node:
+        axis(dim, len(v.shape))
         if not v.type.size or not v.shape:
-            return g.full_like(v, 1)
+            return g.exp(e.sub(v, v))
         power = g.exp(_shifted(v, dim)[0])
         return e.mul(power, g.recip(sum(power, dim, keepdim=True)))
 
@@ -440,8 +441,9 @@ def log_softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = N
     """The logarithm of softmax, exact where softmax underflows."""
 
     def function(v: Node) -> Node:
+        axis(dim, len(v.shape))
         if not v.type.size or not v.shape:
-            return g.full_like(v, 0)
+            return e.sub(v, v)
         shifted, _ = _shifted(v, dim)
         return e.sub(shifted, g.log(sum(g.exp(shifted), dim, keepdim=True)))
 
