@@ -125,9 +125,9 @@ class Plan:
 
     def let_go(self) -> None:
         """Hold the memory for temporaries no more. The next run takes what there is then."""
-        if self._placed is not None:
-            self._loaded = self._placed[0].loaded
-            self._placed = None
+        placed, self._placed = self._placed, None  # at once: several threads may tell it
+        if placed is not None:
+            self._loaded = placed[0].loaded
 
     @property
     def live_nbytes(self) -> int:
