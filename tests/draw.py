@@ -1,17 +1,32 @@
 """The seed of what a run of the tests draws from sets too large for it.
 
-All workers of a run have one seed, which the run's header shows; HAL_TEST_SEED gives another one,
-and with HAL_TEST_ALL=1 nothing is left out.
+All workers of a run have one seed, which the run's header shows. It comes from the commit: what was
+green is green again for everybody, and the next commit draws others. HAL_TEST_SEED gives another
+one, and with HAL_TEST_ALL=1 nothing is left out.
 """
 
 import os
 import random
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
-SEED = int(os.environ.setdefault("HAL_TEST_SEED", str(random.SystemRandom().randrange(10**6))))
+
+def seed_of_commit() -> int:
+    """From the files that the commit holds; a random number where there is no repository."""
+    asked = ["git", "rev-parse", "HEAD^{tree}"]
+    root = Path(__file__).parent
+    try:
+        tree = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return random.SystemRandom().randrange(10**6)
+    return int(tree, 16) % 10**6
+
+
+SEED = int(os.environ.setdefault("HAL_TEST_SEED", str(seed_of_commit())))
 
 
 def stream(what: str) -> random.Random:

@@ -18,11 +18,12 @@ from stack.framework import functional, nn, optim
 from stack.framework.devices import default_engine
 from tests.framework.conftest import InterpretedEngine
 
+# A step of Adam's kind is a sign where eps is small, and makes of a rounding what it likes.
 OPTIMIZERS = {
-    "AdamW": {"lr": 1e-2},
-    "Adam": {"lr": 1e-2, "amsgrad": True},
+    "AdamW": {"lr": 1e-2, "eps": 1e-3},
+    "Adam": {"lr": 1e-2, "eps": 1e-3, "amsgrad": True},
     "SGD": {"lr": 2e-2, "momentum": 0.9, "nesterov": True},
-    "RMSprop": {"lr": 1e-3},
+    "RMSprop": {"lr": 1e-3, "eps": 1e-3},
     "": {},  # by hand
 }
 STEPS = 7
@@ -42,7 +43,8 @@ class Side:
         self.params = [p for m in (self.table, self.model, self.head) for p in m.parameters()]
         with self.lib.no_grad():
             for p in self.params:
-                p.copy_(self.tensor(weights.standard_normal(tuple(p.shape)).astype(np.float32)))
+                drawn = weights.standard_normal(tuple(p.shape)) / 3  # tanh does not saturate
+                p.copy_(self.tensor(drawn.astype(np.float32)))
         made: Any = getattr(optim if ours else torch.optim, kind) if kind else None
         self.optimizer = made(self.params, **OPTIMIZERS[kind]) if kind else None
         self.seen: list[Any] = []
@@ -141,7 +143,7 @@ def check(seed: int) -> None:
     ours, theirs = train(seed, True), train(seed, False)
     assert len(ours.seen) == len(theirs.seen)
     for i, (a, b) in enumerate(zip(ours.seen, theirs.seen, strict=True)):
-        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4, err_msg=f"seed {seed}, look {i}")
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6, err_msg=f"seed {seed}, look {i}")
 
 
 def main() -> None:
