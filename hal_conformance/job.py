@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -13,6 +14,10 @@ from hal_conformance.rig import Setting
 
 if TYPE_CHECKING:
     from hal_conformance.mixed import Rendezvous
+
+KEPT = 1 / 8
+"""For how large a share of the cases a run with one seed keeps programs. Most programs are loaded
+once in it, and a driver may take longer for a binary than for its build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +66,16 @@ class Job:
         """The job without its next `count` turns."""
         return replace(self, skip=self.skip + count)
 
-    def setting(self, seed: int, rendezvous: Rendezvous | None) -> Setting:
-        """How the cases of one seed open devices; `rendezvous` is that of `others`."""
+    def setting(self, seed: int, case: Case, rendezvous: Rendezvous | None) -> Setting:
+        """How a case with a seed opens devices; `rendezvous` is that of `others`. Programs are kept
+        for what later seeds load again, and for a share of the cases that the seed draws."""
+        keeps = len(self.seeds) > 1 or random.Random(f"{seed} {case.id}").random() < KEPT
         settings = {**self.settings, "seed": str(seed)} if self.seeded else self.settings
         return Setting(
             self.device,
             self.peers,
             settings,
-            self.cache_dir,
+            self.cache_dir if keeps else "",
             seed,
             floors=self.floors,
             rendezvous=rendezvous,

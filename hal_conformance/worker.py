@@ -43,7 +43,7 @@ def work(job: Job) -> Iterator[dict[str, Any]]:
     with _rendezvous(job) as place:
         for seed, case in job.turns():
             yield {"begin": case.id}
-            result = judge(case, job.setting(seed, place))
+            result = judge(case, job.setting(seed, case, place))
             yield {"end": {**asdict(result), "outcome": result.outcome.value}}
     if job.look:
         yield {"look": look.facts(job.device)}

@@ -1,0 +1,43 @@
+"""A busy machine makes no declared figure wrong, and excuses none that is wrong on a quiet one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hal_conformance import busy
+from hal_conformance.cases import declared_figures as figures
+
+DECLARED = 1e9
+
+
+def rig(declared=DECLARED):
+    return SimpleNamespace(
+        figures={},
+        setting=SimpleNamespace(floors={}),
+        info=SimpleNamespace(declared={"host_to_device": declared}),
+    )
+
+
+def wrong(measured, crowd, made):
+    bench = SimpleNamespace(rig=rig(), declared=DECLARED)
+    return figures._wrong(bench, "host_to_device", measured, crowd, made)
+
+
+@pytest.mark.parametrize("times", [3, 14])
+def test_a_figure_made_on_a_busy_machine_may_be_as_many_times_better_later(times):
+    assert not wrong(times * DECLARED, 1.0, 31.0)
+    assert "times as good" in wrong(times * DECLARED, 31.0, 1.0)
+
+
+@pytest.mark.parametrize("times", [3, 14])
+def test_a_figure_measured_on_a_busy_machine_may_be_as_many_times_worse(times):
+    assert not wrong(DECLARED / times, 31.0, 1.0)
+    assert "times as good" in wrong(DECLARED / times, 1.0, 31.0)
+
+
+def test_figures_keep_the_crowd_in_which_they_were_first_seen(monkeypatch):
+    monkeypatch.setattr(figures, "_crowds", {})
+    for now, seen in ((20.0, 20.0), (1.0, 20.0)):
+        monkeypatch.setattr(busy, "factor_now", lambda now=now: now)
+        assert figures._crowd_when_made(rig()) == seen
+    assert figures._crowd_when_made(rig(2 * DECLARED)) == 1.0
