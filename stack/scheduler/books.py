@@ -68,9 +68,10 @@ class Books:
         self.out: list[Decision] = []
 
     def gang(self, job: int) -> Gang:
-        if job not in self.gangs:
+        gang = self.gangs.get(job)
+        if gang is None:
             raise SpecError(f"job {job} is not here: it ended, was refused, or never came")
-        return self.gangs[job]
+        return gang
 
     def wait(self, gang: Gang) -> None:
         gang.state = State.WAITING
@@ -139,14 +140,14 @@ class Books:
         gang.queue.count(tally)
         if self.by_user:
             self.users[gang.spec.user].add(tally, 1)
-        if gang.state in (State.RUNNING, State.STOPPING):
+        if gang.state is not State.PROMISED:
             gang.queue.cohort.by_end.add((gang.booked_end, gang.job, gang))
             for kind in tally.occupied:
                 self.running[kind].add(gang)
             if gang.state is State.RUNNING:
                 gang.queue.running[gang] = None
-                if math.isfinite(gang.ends_at):
-                    heapq.heappush(self.alarms, (gang.ends_at, gang.job))
+                if math.isfinite(gang.booked_end):
+                    heapq.heappush(self.alarms, (gang.booked_end, gang.job))
 
     def unbook(self, gang: Gang) -> None:
         """Undo `book`, before anything that it read changes."""
@@ -156,10 +157,26 @@ class Books:
         gang.queue.count(tally, -1)
         if self.by_user:
             self.users[gang.spec.user].add(tally, -1)
-        gang.queue.cohort.by_end.discard((gang.booked_end, gang.job, gang))
-        for kind in tally.occupied:
-            self.running[kind].remove(gang)
+        if gang.state is not State.PROMISED:
+            gang.queue.cohort.by_end.remove((gang.booked_end, gang.job, gang))
+            for kind in tally.occupied:
+                self.running[kind].remove(gang)
+            gang.queue.running.pop(gang, None)
+
+    def stops(self, gang: Gang) -> None:
+        """A running job is asked to stop: none asks for what it has again, and if it `yields`, all
+        of that is about to be left. Its end stays where it is sorted."""
+        tally = gang.booked
+        assert tally is not None
         gang.queue.running.pop(gang, None)
+        for kind in tally.occupied:
+            self.running[kind].stops(gang)
+        if gang.yields:
+            gang.booked = yielded = gang.tally()
+            for counted, sign in ((tally, -1), (yielded, 1)):
+                gang.queue.count(counted, sign)
+                if self.by_user:
+                    self.users[gang.spec.user].add(counted, sign)
 
     def changed(self, kind: str) -> None:
         held = self.reserved.get(kind)

@@ -111,7 +111,8 @@ class Scheduler:
                 pass
         if books.fifo is not None:
             _fair_starts(books, books.fifo)
-        _overdue(books)
+        if books.alarms and books.alarms[0][0] <= books.now:
+            _overdue(books)
         if books.open:
             start_and_choose(books)
         else:
@@ -302,6 +303,4 @@ def _overdue(books: Books) -> None:
         elif gang.state is State.STOPPING and gang.stop_by <= books.now:
             tell(books, gang)
         elif gang.state is State.RUNNING and gang.ends_at <= books.now:
-            books.unbook(gang)
             ask(books, gang, f"its limit of {gang.spec.limit_s:g} s is over", requeue=False)
-            books.book(gang)

@@ -97,9 +97,11 @@ class Gang:
 
     def __post_init__(self) -> None:
         self.need = self.spec.fewest * self.spec.devices
-        (kind, ranks) = self.spec.kinds[0], self.spec.ranks
-        mine = (o for o in self.spec.options if (o.kind, o.ranks) == (kind, ranks))
-        self.option = next(mine, None)
+        self.option = None
+        if self.spec.options:
+            (kind, ranks) = self.spec.kinds[0], self.spec.ranks
+            mine = (o for o in self.spec.options if (o.kind, o.ranks) == (kind, ranks))
+            self.option = next(mine, None)
 
     @property
     def shortest_s(self) -> float:

@@ -214,10 +214,8 @@ def _part(books: Books, stuck: Collection[Gang], chosen: dict[Gang, Option | Non
         return
     if quiet and plain and not any(_others(books, gang, kinds) - {*chosen} for gang in stuck):
         least = min(patient, key=lambda gang: (gang.spec.weight * _goodput(gang), gang.seq))
-        books.unbook(least)
-        least.yields = least.swapped = True
+        least.swapped = True
         ask(books, least, "it goes over to another option", requeue=True)
-        books.book(least)
 
 
 def _goodput(gang: Gang) -> float:

@@ -18,7 +18,9 @@ def tell(books: Books, gang: Gang) -> None:
 
 
 def ask(books: Books, gang: Gang, why: str, *, requeue: bool) -> None:
-    gang.state, gang.why, gang.requeue = State.STOPPING, why, requeue
+    """Have a running job save and stop; one that is to wait again yields what it has."""
+    gang.state, gang.why, gang.requeue, gang.yields = State.STOPPING, why, requeue, requeue
+    books.stops(gang)
     gang.stop_by = books.now + gang.spec.grace_s
     heapq.heappush(books.alarms, (gang.stop_by, gang.job))
     books.out.append(AskToStop(gang.job, gang.stop_by, why))
@@ -28,7 +30,8 @@ def left(books: Books, gang: Gang) -> None:
     """Those who were promised what this job had wait for it no more."""
     for heir in list(books.promised):
         heir.awaits.pop(gang.job, None)
-        _keep_promise(books, heir)
+        if not (heir.awaits or heir.owed):
+            _keep_promise(books, heir)
 
 
 def release(books: Books, leaf: Domain, mask: int) -> None:

@@ -186,10 +186,7 @@ def _evict(books: Books, heir: Gang, taken: list[Offer]) -> None:
             for leaf, mask in offer.masks.items():
                 into[leaf] = into.get(leaf, 0) | mask
     for victim in stops:
-        books.unbook(victim)
-        victim.yields = True
         ask(books, victim, why, requeue=True)
-        books.book(victim)
         heir.awaits[victim.job] = None
     for victim, leaving in shrinks.items():
         books.unbook(victim)

@@ -46,10 +46,15 @@ class RunningJobs:
 
     def remove(self, gang: Gang) -> None:
         """Take a job out, as it was added."""
-        self.by_end.discard((gang.booked_end, gang.job, gang))
+        self.by_end.remove((gang.booked_end, gang.job, gang))
+        self.stops(gang)
+
+    def stops(self, gang: Gang) -> None:
+        """A job is asked for nothing more: it has stopped, or is to."""
         if self.preempt:
             self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
-        self.newest.pop(-gang.seq, None)
+        if self.fair_start:
+            self.newest.pop(-gang.seq, None)
         self.surplus.pop(gang, None)
         self.hungry.pop(gang, None)
 

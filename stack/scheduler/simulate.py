@@ -132,6 +132,7 @@ class Simulation:
             *faults,
         ):
             self._later(event)
+        self._given, self._heap = sorted(self._heap, reverse=True), []
 
     def _later(self, event: Event, version: int = -1) -> None:
         """An event in the future; one of a job's course happens only in that version of it."""
@@ -146,8 +147,12 @@ class Simulation:
 
     def steps(self, until: float = math.inf) -> Iterator[tuple[Event, list[Decision]]]:
         """Each event that happens, with what was decided."""
-        while self._heap and self._heap[0][0] <= until:
-            _, _, event, version = heapq.heappop(self._heap)
+        given, heap = self._given, self._heap
+        while given or heap:
+            from_given = bool(given) and not (heap and heap[0] < given[-1])
+            if (given[-1] if from_given else heap[0])[0] > until:
+                return
+            _, _, event, version = given.pop() if from_given else heapq.heappop(heap)
             if not self._happens(event, version):
                 continue
             decisions = self.scheduler.handle(event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from operator import attrgetter
 
 from stack.scheduler.books import Books
 from stack.scheduler.gang import Blocker, Bucket, Gang
@@ -25,8 +26,8 @@ class Fitting:
 
 @dataclass(slots=True, eq=False)
 class Lacking:
-    """What a job waits for; `barred` says that it lacks nothing but its turn before a
-    reservation."""
+    """What a job waits for; where it is `barred`, nobody leaves for it (see `promise`), since
+    another before it has reserved that of every kind."""
 
     blockers: tuple[Blocker, ...]
     barred: bool
@@ -45,11 +46,13 @@ def start_waiting(books: Books) -> None:
         return
     heap: list[_Entry] = []
     while True:
-        for bucket in books.woken:
-            _queue(books, heap, bucket)
-        books.woken.clear()
-        for blocker, tried in list(books.stirred.items()):
-            _stir(books, heap, blocker, tried)
+        if books.woken:
+            for bucket in books.woken:
+                _queue(books, heap, bucket)
+            books.woken.clear()
+        if books.stirred:
+            for blocker, tried in list(books.stirred.items()):
+                _stir(books, heap, blocker, tried)
         if not heap:
             if _overtaken(books):
                 continue
@@ -62,10 +65,8 @@ def start_waiting(books: Books) -> None:
         if (books.moving or first.seq != key[-1]) and books.key(first) != key:
             _queue(books, heap, bucket)
             continue
-        lacks = _reserved_before(books, bucket, key)
-        if not lacks:
-            bucket.unblock()
-            lacks = _attempt(books, first, key)
+        known = _plainly(books, first, key)
+        lacks = known.blockers if known and known.barred else _attempt(books, first, key, known)
         if lacks != bucket.blocked:
             bucket.unblock()
             bucket.block(lacks)
@@ -94,7 +95,7 @@ def _stir(books: Books, heap: list[_Entry], blocker: Blocker, tried: Bucket | No
         if held is not None:
             first: Bucket | None = books.bucket(held.gang)
         else:
-            first = min(blocker.buckets(), key=lambda bucket: bucket.key, default=tried)
+            first = min(blocker.buckets(), key=attrgetter("key"), default=tried)
         if first is not None and first is not tried:
             books.stirred[blocker] = first
             _queue(books, heap, first)
@@ -110,13 +111,12 @@ def _stir(books: Books, heap: list[_Entry], blocker: Blocker, tried: Bucket | No
     del books.stirred[blocker]
 
 
-def _reserved_before(books: Books, bucket: Bucket, key: tuple[float, ...]) -> tuple[Blocker, ...]:
-    """What the first of a bucket lacks, if another before it has reserved that of every kind:
-    nobody leaves for it then (see `promise`), so it need not be tried. () where it must be."""
-    gang = bucket.first
+def _plainly(books: Books, gang: Gang, key: tuple[float, ...]) -> Lacking | None:
+    """What a job lacks, where that is plain without a look for a place: another before it has
+    reserved that of every kind, or quota of the only one is short."""
     spec = gang.spec
     if spec.mixed:
-        return ()
+        return None
     cohort = gang.queue.cohort
     lacks = []
     for kind in spec.kinds:
@@ -130,18 +130,18 @@ def _reserved_before(books: Books, bucket: Bucket, key: tuple[float, ...]) -> tu
                 lacks.append(cohort.blocker(kind))
                 continue
         elif room < gang.need:
-            return ()
+            return Lacking((cohort.blocker(kind),), False) if len(spec.kinds) == 1 else None
         held = books.reserved.get(kind)
         if held is None or not held.bars(gang, key):
-            return ()
+            return None
         most = tree.most(spec, tree.size(spec.devices))
         if most >= spec.fewest:
             fresh = held.at > books.now and not held.stale
             ends = _ends(books, gang, min(room, most * spec.devices))
             if not (fresh and held.domain is tree.root and held.refuses(gang, ends)):
-                return ()
+                return None
         lacks.append(books.pools[kind])
-    return tuple(lacks)
+    return Lacking(tuple(lacks), True) if lacks else None
 
 
 def _ends(books: Books, gang: Gang, room: int) -> float:
@@ -163,8 +163,10 @@ def _overtaken(books: Books) -> bool:
     return bool(books.woken)
 
 
-def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
-    """Start a waiting job, or promise it devices; else what it waits for."""
+def _attempt(
+    books: Books, gang: Gang, key: tuple[float, ...], known: Lacking | None = None
+) -> tuple[Blocker, ...]:
+    """Start a waiting job, or promise it devices; else what it waits for, if that is not known."""
     turn = turn_of(books, gang, key)
     if turn:
         books.unreserve(gang)  # who comes before it by now must not wait for it
@@ -172,7 +174,7 @@ def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker,
     if gang.option is not None and not gang.chosen and key[0] and _fits_now(books, gang):
         books.unreserve(gang)  # it could start, but others make more of these devices
         return (books.choice,)
-    place = _place(books, gang, key)
+    place = known or _place(books, gang, key)
     if isinstance(place, Fitting):
         books.unwait(gang)
         for tree, fit in place.fits:

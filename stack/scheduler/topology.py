@@ -151,8 +151,8 @@ class DeviceTree:
         while domain is not None:
             room = domain.room[index]
             domain.room[index] = room + change
-            # the root has no other to be sorted among, nor an only chip of its host
-            if domain.parent is not None and (domain.children or not self._single):
+            # one that is alone in its level has no other to be sorted among, nor an only chip
+            if len(self._by_level[domain.level]) > 1 and (domain.children or not self._single):
                 order = self._sorted[domain.level][index]
                 order.remove((room, domain.ordinal))
                 order.add((room + change, domain.ordinal))
@@ -162,9 +162,13 @@ class DeviceTree:
         domain = Domain(name, level, parent, len(self._by_level[level]))
         domain.room = [0] * len(self.sizes)
         parent.children.append(domain)
-        self._by_level[level].append(domain)
+        same = self._by_level[level]
+        same.append(domain)
         if level < len(self.levels) or not self._single:
-            for order in self._sorted[level]:
+            for index, order in enumerate(self._sorted[level]):
+                if len(same) == 2:  # the first one was alone until now
+                    order.clear()
+                    order.add((same[0].room[index], 0))
                 order.add((0, domain.ordinal))
         return domain
 
@@ -181,7 +185,10 @@ class DeviceTree:
         """The most ranks of this job for which there is room now."""
         if not spec.required:
             return self.root.room[index]
-        order = self._sorted[self._level(spec)][index]
+        level = self._level(spec)
+        if len(self._by_level[level]) == 1:
+            return self._by_level[level][0].room[index]
+        order = self._sorted[level][index]
         return order[-1][0] if order else 0
 
     def _level(self, spec: JobSpec) -> int:
@@ -217,11 +224,16 @@ class DeviceTree:
     def _smallest(self, spec: JobSpec, index: int, ranks: int) -> Domain:
         innermost = self._level(spec) if spec.within else len(self.levels)
         for level in range(innermost, 0, -1):
+            same = self._by_level[level]
+            if len(same) == 1:
+                if same[0].room[index] >= ranks:
+                    return same[0]
+                continue
             order = self._sorted[level][index]
             at = order.bisect_left((ranks, 0))
             if at < len(order):
                 ordinal: int = order[at][1]
-                return self._by_level[level][ordinal]
+                return same[ordinal]
         return self.root
 
     def _fill(self, domain: Domain, index: int, ranks: int, chosen: Fit) -> None:
@@ -234,7 +246,7 @@ class DeviceTree:
 
     def _parts(self, domain: Domain, index: int, ranks: int) -> Iterator[tuple[Domain, int]]:
         level = domain.level + 1
-        if len(domain.children) == len(self._by_level[level]):
+        if 1 < len(domain.children) == len(self._by_level[level]):
             order = self._sorted[level][index]
             every = self._by_level[level]
             tail = len(order)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stack.scheduler.gang import Gang, Holding
 from stack.scheduler.tally import Tally
 from stack.scheduler.topology import lowest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Offer:
-    """Devices that a running job could leave, by stopping or by going on with fewer ranks."""
+    """Devices that a running job could leave, by stopping or by going on with fewer ranks; `tally`
+    is what its queue would count as leaving."""
 
     gang: Gang
     masks: Holding
     stop: bool = False
+    tally: Tally = field(init=False)
 
-    @property
-    def tally(self) -> Tally:
-        """What its queue would count as leaving."""
+    def __post_init__(self) -> None:
         leaving: dict[str, int] = {}
         for leaf, mask in self.masks.items():
             leaving[leaf.kind] = leaving.get(leaf.kind, 0) + mask.bit_count()
-        return Tally(leaving=leaving)
+        self.tally = Tally(leaving=leaving)
 
 
 def rest_of(gang: Gang, offered: Holding) -> Offer:

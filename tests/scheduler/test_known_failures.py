@@ -299,3 +299,15 @@ def test_priority_and_reclaiming_make_no_circle(owned, jobs, key, backfill):
         courses = simulation.outcome.courses.values()
         assert all(course.ended < math.inf for course in courses)
         assert sum(course.starts for course in courses) <= 2 * len(jobs)
+
+
+def test_a_host_that_was_alone_is_sorted_among_others_by_what_it_has_left():
+    """Its room changed while there was no other to sort it among."""
+    scheduler = Scheduler([QueueSpec("all")])
+    scheduler.handle(HostJoined(0.0, HostSpec("first", (Chip("gpu", 4),))))
+    scheduler.handle(Submitted(1.0, 1, JobSpec("all", 3, ("gpu",))))
+    scheduler.handle(HostJoined(2.0, HostSpec("second", (Chip("gpu", 4),))))
+    (small,) = scheduler.handle(Submitted(3.0, 2, JobSpec("all", 1, ("gpu",))))
+    assert [share.host for share in small.shares] == ["first"]  # it fills the fullest host
+    (large,) = scheduler.handle(Submitted(4.0, 3, JobSpec("all", 4, ("gpu",))))
+    assert [share.host for share in large.shares] == ["second"]
