@@ -37,7 +37,7 @@ def _has_dma(info: DeviceInfo) -> bool:
 
 
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
-_FOR_UNITS = replace(_PACKED, unit=unit_of)
+_FOR_UNITS = replace(_PACKED, unit=unit_of, uneven_rows=True)
 _BY_GROUPS = ProductTemplate(
     group_matmul,
     Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),

@@ -23,6 +23,10 @@ LAUNCH_COST = 20_000
 HINTED_ROWS, HINTED_DEPTH = 256, 1024
 """Rows or columns, and depth, for which blocks are chosen at least where they are data."""
 
+LEAST_PART = 3
+"""A register tile that is less than this part of what the registers hold is not worth that its
+rows lie evenly."""
+
 DEFAULT_CACHES = (32 << 10, 256 << 10)
 """The bytes of the two nearest caches where the device does not say."""
 
@@ -135,12 +139,13 @@ def _divisor(n: int, most: int) -> int:
 def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
     row of B and one element of A; rows are spread evenly over the tiles that m needs. Tiles are
-    within runs of elements that lie evenly."""
+    within runs of elements that lie evenly where these have parts that are large enough."""
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
-    if shape.m_run:
-        return _divisor(shape.m_run, most), nr
+    part = _divisor(shape.m_run, most) if shape.m_run else 0
+    if part and part >= most // LEAST_PART:
+        return part, nr
     return ceil_div(shape.m, ceil_div(shape.m, most)), nr
 
 

@@ -40,6 +40,9 @@ class ProductTemplate(Generic[S]):
     """None where the rules alone decide."""
     unit: Callable[[DType, DType, DType, DeviceInfo], MatrixUnit | None] | None = None
     """The matrix unit for operands and sums of these types; None: it uses none."""
+    uneven_rows: bool = False
+    """Whether of two operands the one that lies unevenly is better the left one, whose elements are
+    used one by one: tiles of it may have any number of rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,15 @@ joined it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
-from hal.tile.build import Builder, broadcast, where
+from hal.tile.build import Builder, broadcast, transpose, where
 from hal.tile.node import Node
-from hal.tile.size import divides
+from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.expr import Apply, Expr, Read, reads
 from stack.compiler.graph.operands import Operands
@@ -31,8 +32,13 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     """The template's problem."""
     m, n, k = ops.m[-1], ops.n[-1], ops.k[-1]
     along_m = _step(ops.a, m) == 1
+    if template.uneven_rows and (_is_uneven(ops.a, ops.m) or _is_uneven(ops.a, ops.k)):
+        along_m = _run(ops.a, ops.m) >= _run(ops.a, ops.k)
     along_n = not (_step(ops.b, k) == 1 and _step(ops.b, n) != 1)
-    k_run = k.size if not along_m and _is_uneven(ops.a, ops.k) else 0
+    deep = [] if along_m else [ops.a]
+    if template.uneven_rows and not along_n:
+        deep.append(ops.b)
+    k_run = k.size if any(_is_uneven(e, ops.k) for e in deep) else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
     unit = template.unit(left, right, total, info) if template.unit else None
@@ -54,6 +60,31 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     )
 
 
+def with_uneven_rows(ops: Operands) -> Operands:
+    """The same product with the operand that lies unevenly on the left, where only the right one
+    does; batches for which the other operand is the same are rows of it, too."""
+    left, right = ops.product.srcs
+    turned = _is_uneven(ops.b, ops.n) and not _is_uneven(ops.a, ops.m)
+    if turned and left.dtype is right.dtype and is_fixed(ops.n[-1].size):
+        ops = replace(ops, a=ops.b, b=ops.a, m=ops.n, n=ops.m)
+    if not _is_uneven(ops.a, ops.m):
+        return ops
+    shared = tuple(x for x in ops.batch if x not in ops.b.axes)
+    batch = tuple(x for x in ops.batch if x in ops.b.axes)
+    return replace(ops, batch=batch, m=shared + ops.m)
+
+
+NEAR = 4
+"""The most elements between neighbours of a run."""
+
+
+def _run(e: Expr, group: Group) -> int:
+    """How many neighbours along a group lie near each other and evenly; 0 where they are apart."""
+    if not 1 <= abs(_step(e, group[-1])) <= NEAR:
+        return 0
+    return hint(group[-1].size if _is_uneven(e, group) else prod(x.size for x in group))
+
+
 def _step(e: Expr, axis: Axis) -> int:
     """How far apart in memory neighbours along an axis are, in the first buffer that the operand
     reads."""
@@ -71,6 +102,11 @@ def emit_product(
         def tile(
             b: Builder, batch: Node, row: Node, col: Node, shape: tuple[int, int], limits: Limits
         ) -> Node:
+            if (
+                template.uneven_rows and shape[0] > 1 == shape[1]
+            ):  # a column is read as the row of neighbours that it is
+                scope = scope_at(batch, ((cols, col), (rows, row)), shape[::-1], limits[::-1])
+                return transpose(broadcast(_zero_beyond(scope, e), shape[::-1]), (1, 0))
             scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits)
             return broadcast(_zero_beyond(scope, e), shape)
 
@@ -102,7 +138,8 @@ def emit_product(
         load(ops.b, ops.k, ops.n),
         epilogue,
         _is_uneven(ops.a, ops.k if shape.a_contiguous == "m" else ops.m),
-        bool(shape.n_run) or _is_uneven(ops.b, ops.k),
+        bool(shape.n_run)
+        or (not (template.uneven_rows and shape.b_contiguous == "k") and _is_uneven(ops.b, ops.k)),
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
     )

@@ -8,7 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, Operand, add, arange, binary, cast, mul, program_id, sub
+from hal.tile.build import (
+    Builder,
+    Operand,
+    add,
+    arange,
+    binary,
+    broadcast,
+    cast,
+    mul,
+    program_id,
+    sub,
+)
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
@@ -157,6 +168,26 @@ def test_gather_and_scatter(shape, dtype, nbytes, masked) -> None:
     buffers = {"x": numbers(dtype, 60), "y": np.zeros(60, NUMPY[dtype])}
     buffers["i"] = np.random.default_rng(size).permutation(60)[:size].astype(np.int32)
     agree(b.kernel(), (1,), buffers, {"other": 1} if masked else {}, vector_nbytes=nbytes)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("width", [7, 33])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16])
+def test_neighbours_some_steps_apart(step: int, width: int, dtype: DType) -> None:
+    """As a window sees them: by their indices, some before and behind the buffer left out, and as a
+    block."""
+    b, last = Builder("near"), (width - 1) * step
+    x, y = b.buffer("x", dtype), b.buffer("y", dtype, writes=True)
+    at = binary(
+        "add", binary("mul", broadcast(arange(width), (1, width)), step), b.scalar("lo", DType.I64)
+    )
+    inside = binary("and", binary("le", 0, at), binary("lt", at, last + 1))
+    b.store(y, 0, b.gather(x, at, inside), (width, 1))
+    b.store(y, width, b.load(x, 0, (width,), (step,)), (1,))
+    for lo in (-3, last // 2):
+        buffers = {"x": numbers(dtype, last + 1), "y": np.zeros(2 * width, NUMPY[dtype])}
+        for nbytes in (32, 64):
+            agree(b.kernel(), (1,), buffers, {"lo": lo}, vector_nbytes=nbytes)
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType if d is not DType.BOOL])

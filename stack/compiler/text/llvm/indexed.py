@@ -12,7 +12,7 @@ from hal.tile.node import Node
 from stack.compiler.text.llvm import arith, casts
 from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.guards import counted, guarded
-from stack.compiler.text.llvm.loads import SCRATCH_WASTE, guarded_load
+from stack.compiler.text.llvm.loads import NEAR, SCRATCH_WASTE, guarded_load, load_near
 from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
@@ -55,6 +55,10 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
 
 def _gather_vector(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
+    if rows(s.index.shape) == 1 and s.index.dtype is DType.I64 and s.other is None:
+        line = _line(t, s.index)
+        if line is not None and 1 <= line[1] <= NEAR:
+            return _gather_near(t, s, piece, *line)
     kind, pointers = vector(scalar, width), vector("ptr", width)
     wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
     base = t.env.pointers[s.memory.name]
@@ -73,6 +77,44 @@ def _gather_vector(t: TileValues, s: Gather, row: int, piece: int) -> str:
         (vector("i1", width), mask),
         (kind, other),
     )
+
+
+def _line(t: TileValues, index: Node) -> tuple[str, int] | None:
+    """The first of i64 indices in a row that grow by the same step, and the step."""
+    if columns(index.shape) == 1:
+        return t.scalar(index), 0
+    if index.op == "arange":
+        return "0", 1
+    if index.op in ("broadcast", "reshape"):
+        return _line(t, index.srcs[0])
+    if index.op not in ("add", "mul"):
+        return None
+    left, right = (_line(t, x) for x in index.srcs)
+    if left is None or right is None:
+        return None
+    if index.op == "add":
+        return t.out.put(f"add i64 {left[0]}, {right[0]}"), left[1] + right[1]
+    factor = _number(index.srcs[1])
+    if factor is None:
+        return None
+    return t.out.put(f"mul i64 {left[0]}, {factor}"), left[1] * factor
+
+
+def _number(n: Node) -> int | None:
+    """The constant that all elements are."""
+    while n.op == "broadcast":
+        (n,) = n.srcs
+    return constant_of(n)
+
+
+def _gather_near(t: TileValues, s: Gather, piece: int, first: str, step: int) -> str:
+    """A piece of elements that lie near each other."""
+    width = t.widths(s.result)[piece]
+    place = t.out.put(f"add i64 {first}, {piece * t.lanes * step}")
+    kind, base = memory(s.memory.dtype), t.env.pointers[s.memory.name]
+    pointer = t.out.put(f"getelementptr {kind}, ptr {base}, i64 {place}")
+    mask = None if s.mask is None else t.piece(broadcast(s.mask, s.index.shape), 0, piece)
+    return load_near(t, s.memory.dtype, pointer, mask, width, step)
 
 
 def _each(t: TileValues, s: Scatter | Atomic) -> Iterator[tuple[str, str, str | None]]:

@@ -16,7 +16,7 @@ from stack.compiler.text.llvm.addresses import (
     piece_mask,
     valid,
 )
-from stack.compiler.text.llvm.shapes import from_elements
+from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import TileValues, columns
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
@@ -24,6 +24,9 @@ SCRATCH_ZERO = "%zero"
 """Eight zero bytes that an access outside a block's limits reads instead."""
 SCRATCH_WASTE = "%waste"
 """Eight bytes that nobody reads, which such an access writes instead."""
+
+NEAR = 4
+"""The most elements between two that are loaded with what lies between them."""
 
 
 def load_element(t: TileValues, s: Load, row: int, column: int) -> str:
@@ -68,8 +71,39 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
             pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
             v = Valid(None, None)
         return _load_vector(t, s, v, pointer, first, width)
+    near = stride is not None and 1 < stride <= NEAR and s.result.dtype.nbytes >= 4
+    if near and v.row is None and v.count is None:
+        pointer = address(t, s.source, shape, row, first)
+        return load_near(t, s.result.dtype, pointer, None, width, stride or 1)
     elements = [load_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, register(s.result.dtype), elements)
+
+
+def load_near(
+    t: TileValues, dtype: DType, pointer: str, mask: str | None, width: int, step: int
+) -> str:
+    """Elements `step` apart, zero where the mask does not hold, by loads of neighbours. Nothing is
+    touched that does not lie between two of them."""
+    scalar, wide = memory(dtype), width * step
+    kind, some = vector(scalar, wide), vector("i1", wide)
+    if step > 1:
+        holds = vector("i1", width)
+        lanes = [i // step if i % step == 0 else width for i in range(wide)]
+        mask = shuffle(t, holds, mask or "splat (i1 true)", "zeroinitializer", lanes)
+    if mask is None:
+        raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+    else:
+        raw = t.out.call(
+            f"llvm.masked.load.{suffix(scalar, wide)}.p0",
+            kind,
+            ("ptr", pointer),
+            ("i32 immarg", str(dtype.nbytes)),
+            (some, mask),
+            (kind, "zeroinitializer"),
+        )
+    if step > 1:
+        raw = shuffle(t, kind, raw, "poison", range(0, wide, step))
+    return casts.from_memory(t.out, raw, dtype, width)
 
 
 def _load_vector(t: TileValues, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:

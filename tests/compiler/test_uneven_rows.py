@@ -1,0 +1,69 @@
+"""Products of what is seen through windows: exact, with the images' elements as rows where a target
+wants that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.compiler.program import GraphRequest
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.tune import tunables
+from tests.compiler.llvm.machine import info
+from tests.compiler.lowered import run_lowered
+
+IMAGES, CHANNELS, OUTER, TAPS = 2, 2, 3, 3
+
+
+def seen(x: Node, stride: int, edge: int) -> Node:
+    """Windows of images as (image, channel and tap, place)."""
+    x = g.pad(x, (0, 0, edge, edge), (0, 0, edge, edge))
+    x = g.window(g.window(x, 3, TAPS, stride, 1), 2, TAPS, stride, 1)
+    n, c, rows, _, columns, _ = x.shape
+    return g.reshape(g.permute(x, (0, 1, 3, 5, 2, 4)), (n, c * TAPS * TAPS, rows * columns))
+
+
+def by_numpy(x: np.ndarray, stride: int, edge: int) -> np.ndarray:
+    x = np.pad(x, ((0, 0), (0, 0), (edge, edge), (edge, edge)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (TAPS, TAPS), (2, 3))
+    windows = windows[:, :, ::stride, ::stride].transpose(0, 1, 4, 5, 2, 3)
+    return windows.reshape(len(x), x.shape[1] * TAPS * TAPS, -1)
+
+
+@pytest.mark.parametrize("width", [7, 13, 14])
+@pytest.mark.parametrize(("stride", "edge"), [(1, 1), (2, 0), (3, 2)])
+def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
+    """The images by the weights, and the weights' gradient; exact on small integers."""
+    rng = np.random.default_rng(width)
+
+    def number(shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-3, 4, shape).astype(np.float32)
+
+    x, w = number((IMAGES, CHANNELS, 4, width)), number((OUTER, CHANNELS * TAPS * TAPS))
+    windows = by_numpy(x, stride, edge)
+    y = number((IMAGES, OUTER, windows.shape[-1]))
+    images, weights, above = (g.input(i, Type(a.shape, DType.F32)) for i, a in enumerate((x, w, y)))
+    node = seen(images, stride, edge)
+    forward = g.matmul(g.expand(g.reshape(weights, (1, *w.shape)), (IMAGES, *w.shape)), node)
+    gradient = g.reduce("sum", g.matmul(above, g.transpose(node)), (0,))
+    found, _ = run_lowered([forward, gradient], [images, weights, above], [x, w, y])
+    np.testing.assert_array_equal(found[0], w @ windows)
+    np.testing.assert_array_equal(found[1][0], (y @ windows.swapaxes(1, 2)).sum(0))
+
+
+def test_rows_are_places_of_all_images() -> None:
+    images, weights = (
+        g.input(0, Type((4, 8, 14, 14), DType.F32)),
+        g.input(1, Type((16, 72), DType.F32)),
+    )
+    node = seen(images, 1, 1)
+    forward = g.matmul(g.expand(g.reshape(weights, (1, 16, 72)), (4, 16, 72)), node)
+    ((problem,),) = [
+        (t.problem,) for t in tunables(GraphRequest((forward,), (images, weights)), info(64))
+    ]
+    assert isinstance(problem, MatmulShape)
+    assert (problem.batch, problem.m, problem.n, problem.k) == (1, 4 * 14 * 14, 16, 72)
+    assert problem.m_run == 14
