@@ -17,7 +17,7 @@ from hal.core.errors import InvalidCall
 from stack.cluster.files import ClusterFile, JobFile
 from stack.scheduler.events import Event, Share
 
-VERSION = 5
+VERSION = 6
 ENDED = 10_000
 """How many jobs that ended are remembered."""
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}

@@ -33,7 +33,8 @@ class Books:
     that could start where others make more of the devices; `choices` are what was chosen from last,
     and what, which is the same for the same. `woken` are buckets whose first is
     another, or whose time has come, `stirred` what has changed that others wait for, `out` the
-    decisions of the event that is handled."""
+    decisions of the event that is handled. `news_at` is when something last happened that does not
+    just follow from decisions: a job came or is over, a host, a speed, a patience that ended."""
 
     def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
         self.rules = rules
@@ -64,7 +65,7 @@ class Books:
         self.fifo = PlainFifo(rules.fair_start) if rules.fair_start else None
         self.users: dict[str, Tally] = defaultdict(Tally)
         self.use = Use({}, self.users, rules.head_start_s)
-        self.now = -math.inf
+        self.now = self.news_at = -math.inf
         self.out: list[Decision] = []
 
     def gang(self, job: int) -> Gang:
@@ -195,6 +196,7 @@ class Books:
 
     def over(self, gang: Gang) -> None:
         """A job is here no more."""
+        self.news_at = self.now
         del self.gangs[gang.job]
         self.open.pop(gang, None)
         if self.fifo is not None:

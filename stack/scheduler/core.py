@@ -75,6 +75,8 @@ class Scheduler:
         if not event.at >= books.now:
             raise SpecError(f"event at {event.at}, after one at {books.now}: time goes forward")
         books.now, books.out = event.at, []
+        if not isinstance(event, (Ended, Saved, Resized, Alarm)):
+            books.news_at = event.at
         if books.fifo is not None:
             _fair_starts(books, books.fifo)
         match event:
@@ -283,6 +285,7 @@ def _fair_starts(books: Books, fifo: PlainFifo) -> None:
         if gang is not None:
             gang.overdue = True
             if gang.state is State.WAITING:
+                books.news_at = books.now
                 _out_of_patience(books, gang)
 
 
@@ -294,11 +297,14 @@ def _out_of_patience(books: Books, gang: Gang) -> None:
 def _overdue(books: Books) -> None:
     """Limits, graces and patiences that are over."""
     while books.alarms and books.alarms[0][0] <= books.now:
-        _, job = heapq.heappop(books.alarms)
+        at, job = heapq.heappop(books.alarms)
         gang = books.gangs.get(job)
         if gang is None:
             continue
         if gang.state is State.WAITING:
+            patiences_s = books.rules.patience_s, gang.queue.spec.rung_s
+            if any(at == gang.submitted + patience_s for patience_s in patiences_s):
+                books.news_at = books.now
             _out_of_patience(books, gang)
         elif gang.state is State.STOPPING and gang.stop_by <= books.now:
             tell(books, gang)

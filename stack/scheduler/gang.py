@@ -58,7 +58,7 @@ class Gang:
     A job with options is placed by `option`; while it waits, that is `chosen`, or else the one that
     needs the fewest devices. `speeds` are what was measured, by the place of an option. One that is
     `swapped` was stopped to go over to another one, and is not left without any; `went` are
-    the options, by their place, that it has gone over from at the moment `went_at`."""
+    the options, by their place, that it has left since the last news (`Books`), `went_at` when."""
 
     job: int
     spec: JobSpec

@@ -209,11 +209,15 @@ def _part(books: Books, stuck: Collection[Gang], chosen: dict[Gang, Option | Non
     quiet = not any(gang.leaving or gang.state is State.STOPPING for gang in books.open)
     plain = all(gang.spec.devices == 1 and not gang.spec.required for gang in chosen)
     kinds = {option.kind for gang in stuck if (option := chosen[gang]) is not None}
-    patient = [gang for gang in stuck if books.key(gang)[0]]  # else it starts by its fewest again
+    # one whose patience is over starts by its fewest again, and one that came back stays
+    patient = [
+        g for g in stuck if books.key(g)[0] and g.option and not _was_left(books, g, g.option)
+    ]
     if len(stuck) < 2 or not patient:
         return
     if quiet and plain and not any(_others(books, gang, kinds) - {*chosen} for gang in stuck):
         least = min(patient, key=lambda gang: (gang.spec.weight * _goodput(gang), gang.seq))
+        _leave(books, least)
         least.swapped = True
         ask(books, least, "it goes over to another option", requeue=True)
 
@@ -232,9 +236,22 @@ def _others(books: Books, gang: Gang, kinds: Collection[str]) -> set[Gang]:
 
 
 def _was_left(books: Books, gang: Gang, option: Option) -> bool:
-    """Whether a job has gone over from an option at this very moment. Who may be chosen for hangs
-    on the order, and that on what others have: it would go to and fro for ever."""
-    return gang.went_at == books.now and gang.spec.options.index(option) in gang.went
+    """Whether a job has left an option since the last news. Who may be chosen for hangs on the
+    order, and that on what others have: it would go to and fro, and do nothing else."""
+    return gang.went_at >= books.news_at and gang.spec.options.index(option) in gang.went
+
+
+def _came_back(books: Books, gang: Gang) -> bool:
+    return gang.option is not None and _was_left(books, gang, gang.option)
+
+
+def _leave(books: Books, gang: Gang) -> None:
+    """Keep in mind which option a job leaves."""
+    assert gang.option is not None, "it has options"
+    if gang.went_at < books.news_at:
+        gang.went = []
+    gang.went_at = books.now
+    gang.went.append(gang.spec.options.index(gang.option))
 
 
 def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -> bool:
@@ -253,10 +270,7 @@ def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -
             return False
     before: Holding = dict(gang.holding)
     books.unbook(gang)
-    if gang.went_at < books.now:
-        gang.went_at, gang.went = books.now, []
-    assert gang.option is not None, "it has options"
-    gang.went.append(spec.options.index(gang.option))
+    _leave(books, gang)
     if more > 0:
         books.take(gang, tree, tree.fit(spec, index, more, inside))
     if not same:

@@ -16,7 +16,7 @@ from stack.scheduler.gang import Blocker, Gang, Reservation, State
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, Option, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
-VERSION = 5
+VERSION = 6
 
 PLAIN = (
     *("seq", "submitted", "left_s", "ranks", "since", "started", "stop_by", "yields", "due"),
@@ -65,6 +65,7 @@ def snapshot(scheduler: Scheduler) -> dict[str, Any]:
     return {
         "version": VERSION,
         "now": books.now,
+        "news_at": books.news_at,
         "hosts": [
             {**host_data(host), "usable": all(leaf.usable for leaf in leaves)}
             for host, leaves in books.hosts.values()
@@ -124,7 +125,7 @@ def restored(
     books.alarms = [(at, job) for at, job in data["alarms"]]
     books.woken.clear()
     books.stirred.clear()
-    books.now = now
+    books.now, books.news_at = now, data["news_at"]
     if not books.moving:  # else nobody asks
         for bucket in waiting:
             bucket.key = books.key(bucket.first)

@@ -22,7 +22,17 @@ from stack.scheduler.events import (
     Submitted,
     Wanted,
 )
-from stack.scheduler.spec import Chip, HostSpec, JobSpec, Option, QueueSpec, Rules, SpecError
+from stack.scheduler.simulate import Costs, Simulation, Task
+from stack.scheduler.spec import (
+    Chip,
+    Discipline,
+    HostSpec,
+    JobSpec,
+    Option,
+    QueueSpec,
+    Rules,
+    SpecError,
+)
 from tests import draw
 
 QUEUES = (QueueSpec("q"),)
@@ -292,3 +302,28 @@ def test_what_options_cannot_be_is_refused_in_words():
         cluster.scheduler.handle(Wanted(3.0, 2, 1))
     with pytest.raises(SpecError, match="its speed is 0"):
         cluster.scheduler.handle(Measured(3.0, 2, 0.0))
+
+
+@pytest.mark.parametrize("move_s", [0.0, 60.0])
+def test_a_job_does_not_go_to_and_fro_while_nothing_else_happens(move_s):
+    """The third job's turn was before the second's only while the first had more devices than their
+    users' shares allow: it left two, was no more to leave any, took them back, and so on."""
+    tasks = [
+        Task(0.0, 0, JobSpec("q", 3, ("a",), user="v"), 1e4),
+        Task(1.0, 1, open_job(("a", 4, 4.0), ("a", 2, 3.0), move_s=move_s), 1000.0),
+        Task(2.0, 2, JobSpec("q", 4, ("a",), user="u"), 100.0),
+        Task(3.0, 3, open_job(("a", 2, 1.0), queue="q", user="v", move_s=move_s), 100.0),
+    ]
+    queues = [QueueSpec("q", {"a": 5}, discipline=Discipline.LOCK), QueueSpec("free")]
+    hosts = [HostSpec("h", (Chip("a", 8),))]
+    rules = Rules(("user", "submitted"))
+    outcome = Simulation(tasks, hosts, queues, (), rules, Costs(resize_s=10.0)).run()
+    assert outcome.courses[1].resizes <= 2
+    assert outcome.courses[1].ended < 2000
+
+
+def open_job(*ways, queue="free", user="u", move_s):
+    """A job with these options: a kind, ranks, and how fast it is by them."""
+    options = tuple(Option(kind, ranks, "", speed) for kind, ranks, speed in ways)
+    kind, ranks, _ = ways[0]
+    return JobSpec(queue, ranks, (kind,), user=user, options=options, move_s=move_s)
