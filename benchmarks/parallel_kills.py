@@ -39,6 +39,8 @@ LATEST_S = 0.02
 
 def train(name: str, moment: Path, after_s: float, victim: int) -> None:
     """A rank of the job."""
+    # The launcher asks survivors to end as soon as it knows of the death: they have to say first.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rank = Mesh.present().rank
     if name in pipe.SCHEDULES:
         strategy, net = pipe.SCHEDULES[name], pipe.model()
@@ -111,11 +113,12 @@ def main(trials: int, names: list[str]) -> int:
                 print(f"{name}: not all name rank {victim}: {done.stdout}{done.stderr}")
             late += [json.loads(line)[0] for line in named]
         survivors = trials * (ranks - 1)
-        failed += survivors - sum(s <= BAR_S for s in late)
+        in_time = sum(s <= BAR_S for s in late)
+        failed += survivors - in_time
         worst = max(late, default=float("nan"))
         print(
-            f"{name:16} {len(late)} of {survivors} survivors named the rank that died, "
-            f"at most {worst * 1e3:.0f} ms after that",
+            f"{name:16} {len(late)} of {survivors} survivors named the rank that died, {in_time} "
+            f"within {BAR_S * 1e3:.0f} ms, at most {worst * 1e3:.0f} ms after that",
             flush=True,
         )
     return failed

@@ -26,7 +26,7 @@ from stack.compiler.program import (
 from stack.compiler.templates.emit import Buffers, Emitter, TileCall
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
-from stack.ops import parts_of, results_of
+from stack.ops import is_message, parts_of, results_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,12 @@ def lower_graph(
     ready = order_clusters(request, info, templates, choices)
     emitter, temps = ready.emitter, list(ready.temps)
     loops = _loops(ready.clusters)
+    messages = [c.roots[0] for c in ready.clusters if c.kind == "exchange"]
+    sent = {base(n.srcs[0]) for n in messages if is_message(n)}
     calls: list[TileCall | ExchangeCall | TileLoop] = []
     for c in ready.clusters:
         if c.kind == "exchange":
-            calls.append(emitter.exchange(c))
+            calls.append(emitter.exchange(c, sent))
         elif c.kind != "loop":
             calls.append(emitter.call(c))
         elif (nodes := loops.pop(_same_loop(c.roots[0]), None)) is not None:

@@ -56,7 +56,8 @@ class ExchangeCall:
     does not write of `dst` on this rank is 0 afterwards.
 
     Every rank of the group makes the same collectives with it in the same order. `elements` is
-    what of each part travels, where that is data: i64, for an all-to-all.
+    what of each part travels, where that is data: i64, for an all-to-all. `kept` is what earlier
+    calls send and nothing may overwrite before this one has begun.
     """
 
     group: str
@@ -64,6 +65,7 @@ class ExchangeCall:
     dst: BufferRef
     src: BufferRef
     elements: BufferRef | None = None
+    kept: tuple[BufferRef, ...] = ()
 
     @property
     def sources(self) -> tuple[BufferRef, ...]:
@@ -72,7 +74,13 @@ class ExchangeCall:
 
     def renamed(self, name: Callable[[BufferRef], BufferRef]) -> ExchangeCall:
         """The same call on other buffers."""
-        return ExchangeCall(self.group, self.call, name(self.dst), *map(name, self.sources))
+        return replace(
+            self,
+            dst=name(self.dst),
+            src=name(self.src),
+            elements=None if self.elements is None else name(self.elements),
+            kept=tuple(map(name, self.kept)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 It is read without trust. The line is
 
-    {"form": 3,
+    {"form": 4,
      "inputs": [["f32", [2, 3]], ...], "outputs": [...], "updates": [[output, input], ...],
      "temps": [nbytes, ...],
      "programs": [{"format": ..., "nbytes": ..., "entry": ...,
@@ -14,7 +14,8 @@ It is read without trust. The line is
                 [[buffer at first, buffer at the end, another buffer], ...], [buffer, ...] of rows,
                 [buffer, ...] of stacks, [type, ...] of the body's inputs, and of its outputs,
                 [call, ...]],
-               ["exchange", group, call, buffer, buffer(, buffer)], ...]}
+               ["exchange", group, call, [buffer, ...] that are kept, buffer, buffer(, buffer)],
+               ...]}
 
 where a program's text has `nbytes`, and they follow in the order of the programs, with nothing
 between them. A buffer is ["input" | "output" | "temp", index, offset_nbytes, nbytes]; an argument
@@ -54,7 +55,7 @@ from stack.compiler.program import (
     LoopCall,
 )
 
-FORM = 3
+FORM = 4
 """Changes with the form of the text."""
 
 _LARGEST = (1 << 63) - 1
@@ -130,7 +131,8 @@ def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
         return ["copy", _ref_facts(call.dst), _ref_facts(call.src)]
     if isinstance(call, ExchangeCall):
         sides = (_ref_facts(ref) for ref in (call.dst, *call.sources))
-        return ["exchange", call.group, _rank_call_facts(call.call), *sides]
+        kept = [_ref_facts(ref) for ref in call.kept]
+        return ["exchange", call.group, _rank_call_facts(call.call), kept, *sides]
     if isinstance(call, LoopCall):
         return [
             *("loop", call.steps, call.reverse, call.tested),
@@ -381,10 +383,18 @@ class _Calls:
         return call
 
     def _exchange(self, facts: Any) -> ExchangeCall:
-        if len(facts) not in (5, 6):
+        if len(facts) not in (6, 7):
             raise ProgramTextError("an exchange is a group, a call and two or three buffers")
-        _, group, call, *sides = facts
-        found = ExchangeCall(_word(group), _rank_call(call), *map(self._ref, sides))
+        _, group, call, kept, *sides = facts
+        dst, src, *elements = map(self._ref, sides)
+        found = ExchangeCall(
+            _word(group),
+            _rank_call(call),
+            dst,
+            src,
+            elements[0] if elements else None,
+            _all(kept, self._ref, "kept buffers"),
+        )
         if any(ref.nbytes % found.call.dtype.nbytes for ref in (found.dst, found.src)):
             raise ProgramTextError("an exchange of a part of an element")
         return found

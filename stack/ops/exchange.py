@@ -423,5 +423,6 @@ def send_receive(
 ) -> Node:
     """The x of the rank that sends to this one, of the pairs (from, to); zeros where none does.
     Only the ranks in pairs compute it; two ranks compute those between them in one order. It begins
-    when the nodes in `after` are there."""
+    when the nodes in `after` are there. What an earlier one sends of them keeps its memory until
+    then."""
     return _SEND_RECEIVE(x, *after, pairs=tuple(pairs), group=group, name=name)

@@ -18,6 +18,8 @@ from itertools import count
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, node, rebuild, toposort
 from stack import ops as g
+from stack.ops import OPS
+from stack.ops.operator import OpKind
 from stack.parallel.schedule import PASSES, Entry, Pass, Schedule
 
 FREE = -1
@@ -173,6 +175,9 @@ class Step:
     sent: tuple[Node, ...]
 
 
+Where = tuple[Pass, int]
+"""A pass, and the chunk that it goes through."""
+
 Lane = tuple[Pass, int]
 """What messages follow one another: those of F, of B, or of W, from ranks of one number modulo
 `COLOURS`. So a rank sends and receives, and goes forward and back, in lanes apart: none waits for
@@ -201,7 +206,14 @@ def step_of(
 
 
 class _Building:
-    """`late` is what needs a pass W of another rank, for which no pass of this one waits."""
+    """`late` is what needs a pass W of another rank, for which no pass of this one waits. `done` is
+    what the last entry of the row has given: the next one begins behind it. `totals` has the sums
+    of the first micro-batches' gradients by parameter, `added` how many of them.
+
+    `kept` has what was sent, with the place in the row behind which its memory may be used again.
+    Until a rank is known to have asked for a message, nothing may wait for its end: that rank may
+    wait in turn for one that this one has not asked for yet. It is known by a message that the rank
+    sends later."""
 
     def __init__(
         self,
@@ -214,18 +226,35 @@ class _Building:
         self.cut, self.schedule, self.rank = found, schedule, rank
         self.groups, self.call = groups, call
         self.made: dict[tuple[Node, int], Node] = {}
-        self.latest: Node | None = None
+        self.done: tuple[Node, ...] = ()
+        self.totals: dict[Node, Node] = {}
+        self.added: dict[Node, int] = dict.fromkeys(
+            (p for p in found.joint.gradients if found.joint.chunks[p] in schedule.chunks[rank]), 0
+        )
         self.messages: dict[str, Node] = {}
-        self.rows: dict[tuple[Pass, int], list[Node]] = {}
+        self.kept: list[tuple[int, Node]] = []
+        self.rows: dict[Where, list[Node]] = {}
+        self.now = 0
         for n in found.order:
             if n in found.passes:
                 what, chunk = found.passes[n]
                 self.rows.setdefault(self._key((what, chunk)), []).append(n)
         self.read_by: dict[Node, set[int]] = {n: set() for n in found.order}
+        self.given = {found.joint.loss}  # what passes give to those of other chunks
+        self.readers: dict[tuple[Where, int], set[Where]] = {}  # of a pass, on each rank
+        self.sources: dict[Where, set[Where]] = {}  # on other ranks
+        self.place = [{entry: i for i, entry in enumerate(row)} for row in schedule.rows]
         for n in found.order:
             if n in found.passes:
                 for s in self._read(n):
-                    self.read_by[s].add(schedule.rank_of(found.passes[n][1]))
+                    reader = schedule.rank_of(found.passes[n][1])
+                    self.read_by[s].add(reader)
+                    source, own = self._key(found.passes[s]), self._key(found.passes[n])
+                    self.readers.setdefault((source, reader), set()).add(own)
+                    if found.passes[s][1] != found.passes[n][1]:
+                        self.given.add(s)
+                    if schedule.rank_of(source[1]) != reader == rank:
+                        self.sources.setdefault(own, set()).add(source)
 
         self.late: set[Node] = set()
         for n in found.order if schedule.divides else ():
@@ -258,26 +287,43 @@ class _Building:
 
     def step(self) -> Step:
         sent: list[Node] = []
-        for entry in self.schedule.rows[self.rank]:
+        for place, entry in enumerate(self.schedule.rows[self.rank]):
+            self.now = place
             own = self.rows.get((entry.what, entry.chunk), [])
             for n in own:
                 if n not in self.late:
                     self._value(n, entry.batch)
-            done = [n for n in own if n not in self.late]
-            if done:
-                self.latest = self.made[done[-1], entry.batch]
             sent += self._sends(own, entry)
+            gives = [self.made[n, entry.batch] for n in own if n in self.given - self.late]
+            self.done = _computed([*gives, *self._summed()]) or self.done
         if self.schedule.divides:
             self._receive_late()
         joint, batches = self.cut.joint, self.schedule.batches
-        gradients = {}
-        for p, d in joint.gradients.items():
-            if joint.chunks[p] in self.schedule.chunks[self.rank]:
-                gradients[p] = self._total([self._value(d, m) for m in range(batches)])
+        for p in self.added:
+            for m in range(batches):
+                self._value(joint.gradients[p], m)
+        self._summed()
         loss = None
         if joint.depth - 1 in self.schedule.chunks[self.rank]:
-            loss = self._total([self._value(joint.loss, m) for m in range(batches)])
-        return Step(gradients, loss, tuple(sent))
+            loss = self._value(joint.loss, 0)
+            for m in range(1, batches):
+                loss = g.add(loss, self._value(joint.loss, m))
+        return Step(self.totals, loss, tuple(sent))
+
+    def _summed(self) -> list[Node]:
+        """The sums of gradients that go further now, each as far as its micro-batches are there one
+        after the other."""
+        found = []
+        for p, begin in self.added.items():
+            d, end = self.cut.joint.gradients[p], begin
+            while (d, end) in self.made:
+                own = self.made[d, end]
+                self.totals[p] = g.add(self.totals[p], own) if end else own
+                end += 1
+            if end > begin:
+                self.added[p] = end
+                found.append(self.totals[p])
+        return found
 
     def _receive_late(self) -> None:
         """What passes W of other ranks give this one: parts of a parameter's gradient, which nobody
@@ -287,12 +333,6 @@ class _Building:
                 own = self.rows.get((entry.what, entry.chunk), [])
                 if entry.what == "W" and any(self.rank in self.read_by[n] for n in own):
                     self._receive(own[0], entry.batch, source)
-
-    def _total(self, values: Sequence[Node]) -> Node:
-        total = values[0]
-        for v in values[1:]:
-            total = g.add(total, v)
-        return total
 
     def _value(self, root: Node, batch: int) -> Node:
         """A value of a micro-batch on this rank: computed, received, or a part of the batch."""
@@ -346,30 +386,58 @@ class _Building:
                 name = self._name(x, batch)
                 self.made[x, batch] = self._begun(g.full_like(x, 0), (source, self.rank), x, name)
 
-    def _key(self, where: tuple[Pass, int]) -> tuple[Pass, int]:
+    def _key(self, where: Where) -> Where:
         what, chunk = where
         return ("B" if what == "W" and not self.schedule.divides else what), chunk
 
     def _begun(self, given: Node, pair: tuple[int, int], x: Node, name: str) -> Node:
-        """A message, behind the one before it in its lane and what was computed before it: so a
-        rank begins those of a lane in the order of its row."""
+        """A message, behind the one before it in its lane and the whole entry before its own, so a
+        rank computes in the order of its row. It does not wait for the rest of its own entry: what
+        a backward pass gives another rank is on its way before gradients of parameters are."""
         what = self._key(self.cut.passes[x])[0]
         group = self.groups[what, pair[0] % COLOURS]
-        before = (self.messages.get(group), self.latest)
-        after = [n for n in before if n is not None]
-        made = g.send_receive(given, [pair], group, name, after=after)
+        before = self.messages.get(group)
+        kept = (x for _, x in self.kept)
+        after = dict.fromkeys((*([] if before is None else [before]), *self.done, *kept))
+        self.kept = [(until, x) for until, x in self.kept if until >= self.now]
+        made = g.send_receive(given, [pair], group, name, after=tuple(after))
         self.messages[group] = node(
             made.op, made.type, made.srcs, **dict(made.attrs), turn=next(self.turn)
         )
         return self.messages[group]
 
     def _sends(self, own: Sequence[Node], entry: Entry) -> list[Node]:
-        return [
-            self._begun(
-                self.made[n, entry.batch], (self.rank, other), n, self._name(n, entry.batch)
-            )
-            for other in range(self.schedule.ranks)
-            if other != self.rank
-            for n in own
-            if other in self.read_by[n]
-        ]
+        sent = []
+        for other in range(self.schedule.ranks):
+            given = [n for n in own if other in self.read_by[n]] if other != self.rank else []
+            for n in given:
+                x = self.made[n, entry.batch]
+                name = self._name(n, entry.batch)
+                sent.append(self._begun(x, (self.rank, other), n, name))
+            if given:
+                until = self._known(entry, other)
+                self.kept += [(until, self.made[n, entry.batch]) for n in given]
+        return sent
+
+    def _known(self, entry: Entry, other: int) -> int:
+        """The place in the row at which a message has come that another rank sends after it has
+        asked for all that this entry gives it; behind the row, if there is none."""
+        place, row = self.place[other], self.schedule.rows[self.rank]
+        readers = self.readers[(entry.what, entry.chunk), other]
+        asked = max(place[Entry(*reader, entry.batch)] for reader in readers)
+        for i in range(self.now + 1, len(row)):
+            for what, chunk in self.sources.get((row[i].what, row[i].chunk), ()):
+                if place.get(Entry(what, chunk, row[i].batch), -1) >= asked:
+                    return i
+        return len(row)
+
+
+def _computed(values: Sequence[Node]) -> tuple[Node, ...]:
+    """What values are views of, without leaves: nothing is computed for being waited for."""
+    found: dict[Node, None] = {}
+    for n in values:
+        while OPS[n.op].kind is OpKind.MOVEMENT and len(n.srcs) == 1:
+            n = n.srcs[0]
+        if n.srcs:
+            found[n] = None
+    return tuple(found)

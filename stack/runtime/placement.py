@@ -88,7 +88,7 @@ def refs(call: Call) -> Sequence[BufferRef]:
     if isinstance(call, CopyCall):
         return (call.dst, call.src)
     if isinstance(call, ExchangeCall):
-        return (call.dst, *call.sources)
+        return (call.dst, *call.sources, *call.kept)
     if isinstance(call, LoopCall):
         inner = (ref for c in call.body.calls for ref in refs(c) if ref.kind == "temp")
         return (*call.reads, *call.writes, *inner)

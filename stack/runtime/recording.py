@@ -175,7 +175,7 @@ class Recording:
 
     def _single(self, call: Call) -> Segment | Exchange:
         if isinstance(call, ExchangeCall):
-            return Exchange(self._groups, call, *map(self._side, refs(call)))
+            return Exchange(self._groups, call, *map(self._side, (call.dst, *call.sources)))
         if isinstance(call, LoopCall):
             return self._loop(call)
         if isinstance(call, CopyCall) and call.dst.kind == "host":

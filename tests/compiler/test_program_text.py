@@ -82,7 +82,8 @@ def graphs(draw):
                 )
             )
         )
-        return ExchangeCall(draw(WORDS), call, *whole[: draw(st.integers(2, 3))])
+        kept = tuple(whole[: draw(st.integers(0, 3))])
+        return ExchangeCall(draw(WORDS), call, *whole[: draw(st.integers(2, 3))], kept=kept)
 
     made = [
         draw(st.sampled_from((kernel, copied, exchange)))() for _ in range(draw(st.integers(0, 4)))
@@ -130,6 +131,7 @@ GRAPH = CompiledGraph(
             Messages(F32, 4, ((0, 1), (1, 0)), "on"),
             BufferRef("output", 1, 0, 16),
             BufferRef("temp", 0, 0, 16),
+            kept=(BufferRef("temp", 0, 16, 16),),
         ),
         LoopCall(
             CompiledGraph(
@@ -169,7 +171,7 @@ def test_a_number_of_another_library_is_refused():
 
 def test_the_text_has_every_field():
     """Who adds a field to one of these adds it to the text, and raises FORM."""
-    assert FORM == 3
+    assert FORM == 4
     known = {
         Param: "name kind dtype reads writes",
         KernelSource: "format text entry params options",
@@ -178,7 +180,7 @@ def test_the_text_has_every_field():
         CopyCall: "dst src",
         LoopCall: "body steps consts carried rows stacks reverse tested",
         CarriedValue: "begin end other",
-        ExchangeCall: "group call dst src elements",
+        ExchangeCall: "group call dst src elements kept",
         Collective: "kind dtype count reduce root counts parts name",
         Messages: "dtype count pairs name",
         CompiledGraph: "inputs outputs updates temps calls",
@@ -270,13 +272,14 @@ WRONG = {
     "collective-of-no-list": changed("calls", 2, 2, to="messages"),
     "pair-of-three": changed("calls", 3, 2, 3, 0, to=[0, 1, 2]),
     "pair-of-words": changed("calls", 3, 2, 3, 0, to=["0", "1"]),
-    "exchange-of-a-part": changed("calls", 2, 3, 3, to=15),
+    "exchange-of-a-part": changed("calls", 2, 4, 3, to=15),
     "loop-of-no-steps": changed("calls", 4, 1, to=0),
     "loop-of-more-steps": changed("calls", 4, 1, to=3),
     "loop-carries-less": changed("calls", 4, 5, 0, 2, to=["temp", 0, 2, 0]),
     "loop-tests-no-bool": changed("calls", 4, 8, 0, 0, to="u8"),
     "loop-body-beyond": changed("calls", 4, 10, 0, 2, to=["temp", 0, 60, 8]),
     "loop-body-of-its-graph": changed("calls", 4, 10, 0, 2, to=["input", 2, 0, 8]),
+    "exchange-keeps-what-is-not-there": changed("calls", 3, 3, 0, 1, to=9),
     "exchange-without-a-source": changed("calls", 3, to=["exchange", "mesh"]),
 }
 

@@ -3,15 +3,20 @@
 import numpy as np
 import pytest
 
+import hal
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.tile.node import Type
+from hal.tile.node import Type, toposort
 from stack import ops as g
+from stack.compiler.compile import compile_graph
+from stack.compiler.graph.roots import base
+from stack.compiler.program import ExchangeCall, GraphRequest
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
 from stack.ir.world import RankProgram, interpret_world
 from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
+from stack.runtime.placement import lifetimes
 from tests.draw import stream
 
 ROWS, WIDTH = 2, 4
@@ -106,6 +111,52 @@ def test_a_boundary_is_crossed_once_in_each_direction():
     groups = dict.fromkeys(lanes(schedule), "stages")
     counts = [len(step_of(found, schedule, rank, groups).sent) for rank in range(3)]
     assert counts == [5, 10, 5]
+
+
+def steps_of(schedule):
+    joint, returns = joint_of(schedule.depth)
+    groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule)}
+    found = cut(joint, returns)
+    return joint, [step_of(found, schedule, rank, groups) for rank in range(schedule.ranks)]
+
+
+def test_a_rank_computes_in_the_order_of_its_row():
+    """A message comes behind the whole entry before its own: else the backward passes of the first
+    rank, for which no other rank waits, come behind all forward passes, and the last rank waits."""
+    joint, steps = steps_of(one_f_one_b(2, 4))
+    for chunk, (step, name, warm) in enumerate(zip(steps, ("F0", "B1"), (1, 0), strict=True)):
+        sent = {n["name"].rpartition(" ")[2]: set(toposort((n,))) for n in step.sent}
+        for p in (p for p, c in joint.chunks.items() if c == chunk):
+            totals = [step.gradients[p]]  # of four micro-batches, of three, two and one
+            for _ in range(3):
+                totals.append(totals[-1].srcs[0])
+            for m in range(4):
+                done = max(m - warm, 0)  # backward passes before this one in the row
+                assert [base(t) in sent[f"{name}.{m}"] for t in totals] == [
+                    count <= done for count in (4, 3, 2, 1)
+                ]
+
+
+def test_what_is_sent_keeps_its_memory_until_it_is_known_to_be_asked_for():
+    """Else a kernel may wait for the end of a message whose receiver waits in the same way for one
+    that comes later: two ranks, each behind the other."""
+    _, steps = steps_of(one_f_one_b(2, 5))
+    for step, name, later in zip(steps, ("F0", "B1"), ("F0", "F0"), strict=True):
+        outputs = (*step.gradients.values(), *step.sent)
+        inputs = tuple(n for n in toposort(outputs) if n.op == "input")
+        with hal.open("cpu:0") as device:
+            graph = compile_graph(GraphRequest(outputs, inputs), device.info)
+        calls = {
+            c.call.name.rpartition(" ")[2]: (i, c)
+            for i, c in enumerate(graph.calls)
+            if isinstance(c, ExchangeCall)
+        }
+        alive = lifetimes(graph, graph.temps)
+        for m in range(3):
+            _, sent = calls[f"{name}.{m}"]
+            known, _ = calls[f"{later}.{m + 2}"]
+            assert sent.src.kind == "temp"
+            assert alive[sent.src.index].last >= known
 
 
 def test_gradients_of_parameters_are_apart_from_those_that_go_back():

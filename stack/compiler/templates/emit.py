@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -38,7 +38,7 @@ from stack.compiler.templates.schedule import (
 )
 from stack.compiler.templates.scratch import read_again, with_scratch
 from stack.compiler.templates.signature import ParamStart, Signature, place
-from stack.ops import exchange_of
+from stack.ops import exchange_of, is_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,21 @@ class Emitter:
         buffers = tuple(self.buffers.part(*places[i]) for i in numbers)
         return TileCall(kernel, grid, buffers, sizes)
 
-    def exchange(self, cluster: Cluster) -> ExchangeCall:
-        """What ranks do together in a cluster of kind "exchange"."""
+    def exchange(self, cluster: Cluster, sent: Container[Node]) -> ExchangeCall:
+        """What ranks do together in a cluster of kind "exchange". A message keeps those values of
+        `sent`, of earlier messages, that it comes after."""
         (root,) = cluster.roots
         exchange = exchange_of(root)
-        sides = (root, *root.srcs[: exchange.reads])
+        dst, src, *elements = (self.whole(base(n)) for n in (root, *root.srcs[: exchange.reads]))
+        behind = [base(n) for n in root.srcs[exchange.reads :]] if is_message(root) else []
+        kept = [n for n in behind if n in sent and self.homes[n].kind == "temp"]
         return ExchangeCall(
-            root["group"], exchange.call(root), *(self.whole(base(n)) for n in sides)
+            root["group"],
+            exchange.call(root),
+            dst,
+            src,
+            elements[0] if elements else None,
+            tuple(map(self.whole, kept)),
         )
 
     def whole(self, n: Node) -> BufferRef:
