@@ -8,7 +8,8 @@
 divided, `B` is the gradient of the chunk's input and `W` that of its parameters. `chunks` has the
 chunks of the model that each rank has; forward passes go from chunk 0 up. The generators are those
 of GPipe (Huang et al., 2019), 1F1B (Narayanan et al., SOSP 2019), interleaved 1F1B (Narayanan et
-al., SC 2021), ZB-H1 and ZB-V (Qi et al., ICLR 2024).
+al., SC 2021), ZB-H1 and ZB-V (Qi et al., ICLR 2024), and DualPipe (DeepSeek-AI, 2024) with the
+parameters once.
 """
 
 from __future__ import annotations
@@ -378,12 +379,64 @@ def zb_v(ranks: int, batches: int) -> Schedule:
     activations. It is not the authors' own table, which leaves no rank idle between its first and
     last pass: at (p, m) = (4, 8) this one leaves rank 0 idle for 3 of 51. Raises InvalidCall for
     fewer micro-batches than 2p."""
-    if batches < 2 * ranks:
-        raise InvalidCall(
-            f"ZB-V on {ranks} ranks takes at least {2 * ranks} micro-batches, not {batches}"
-        )
+    _need_twice("ZB-V", ranks, batches)
     own = tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
     return _greedy(own, batches, 2 * ranks)
+
+
+def dualpipe_v(ranks: int, batches: int) -> Schedule:
+    """DualPipe in its authors' form that keeps parameters once (DualPipeV): chunks in a V as in
+    ZB-V, whose second halves stand for the pipeline in the other direction. In the middle a forward
+    pass of one half follows each backward pass of the other, so that what one of them exchanges can
+    go beside the other's work; only at the begin and the end come gradients of parameters late.
+    Where F, B and W take equally long, every rank idles for p - 1 of them, and it holds at most
+    2p + 1 chunks' activations. Raises InvalidCall for fewer micro-batches than 2p."""
+    _need_twice("DualPipe", ranks, batches)
+    own = tuple((r, 2 * ranks - 1 - r) for r in range(ranks))
+    return Schedule(own, tuple(_dualpipe_row(r, ranks, batches) for r in range(ranks)))
+
+
+def _dualpipe_row(rank: int, ranks: int, batches: int) -> tuple[Entry, ...]:
+    first, second = rank, 2 * ranks - 1 - rank
+    row: list[Entry] = []
+    owed: deque[Entry] = deque()
+
+    def add(what: Pass, chunk: int) -> Entry:
+        done = sum(e.what == what and e.chunk == chunk for e in row)
+        row.append(Entry(what, chunk, done))
+        return row[-1]
+
+    def backward(chunk: int, late: bool = False) -> None:
+        owed.append(add("B", chunk)._replace(what="W"))
+        while owed and not late:
+            row.append(owed.popleft())
+
+    inner = ranks - rank - 1  # ranks between this one and the bottom of the V
+    for _ in range(2 * inner):
+        add("F", first)
+    for _ in range(rank + 1):
+        add("F", first)
+        add("F", second)
+    for _ in range(inner):
+        backward(second)
+        add("F", second)
+    for _ in range(batches - 2 * ranks + rank + 1):
+        add("F", first)
+        backward(second)
+        add("F", second)
+        backward(first)
+    for _ in range(inner):
+        backward(second)
+        add("F", second)
+        backward(first)
+    for i in range(rank + 1):
+        half = (rank + 1) // 2
+        backward(second, late=i > half or (i == half and rank % 2 == 1))
+        backward(first, late=i >= half)
+    for _ in range(inner):
+        row.append(owed.popleft())
+        backward(first, late=True)
+    return (*row, *owed)
 
 
 def _greedy(own: tuple[tuple[int, ...], ...], batches: int, most: int) -> Schedule:
@@ -427,6 +480,13 @@ def _need(ranks: int, batches: int) -> None:
     if batches < ranks:
         raise InvalidCall(
             f"a pipeline of {ranks} ranks takes at least {ranks} micro-batches, not {batches}"
+        )
+
+
+def _need_twice(name: str, ranks: int, batches: int) -> None:
+    if batches < 2 * ranks:
+        raise InvalidCall(
+            f"{name} on {ranks} ranks takes at least {2 * ranks} micro-batches, not {batches}"
         )
 
 

@@ -24,8 +24,8 @@ sequences, or around the `ring` of the ranks; what costs least where nothing is 
 
 Or an axis is a pipeline: its ranks compute chunks of the model by a schedule, here of 8
 micro-batches. The first pattern that fits says which chunk a parameter is in. A schedule has a name
-(gpipe, 1f1b, zb-h1, zb-v, or `interleaved 8 2` with 2 chunks on each rank), or is a table, whose
-lines are those of `stack.parallel.schedule`.
+(gpipe, 1f1b, zb-h1, zb-v, dualpipe-v, or `interleaved 8 2` with 2 chunks on each rank), or is a
+table, whose lines are those of `stack.parallel.schedule`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,16 @@ from typing import Literal
 
 from hal.core.errors import InvalidCall
 from stack.parallel.placement import WHOLE, Placement, Sharded
-from stack.parallel.schedule import Schedule, check, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from stack.parallel.schedule import (
+    Schedule,
+    check,
+    dualpipe_v,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
 
 Storage = Literal["whole", "rows"]
 Attending = Literal["", "heads", "ring"]
@@ -49,6 +58,7 @@ NAMED: Mapping[str, Callable[..., Schedule]] = {
     "interleaved": interleaved,
     "zb-h1": zb_h1,
     "zb-v": zb_v,
+    "dualpipe-v": dualpipe_v,
 }
 """Schedules by the names that strategies have for them. They take ranks and micro-batches, and
 `interleaved` the chunks of each rank."""

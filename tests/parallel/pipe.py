@@ -36,6 +36,7 @@ SCHEDULES = {
     "interleaved": stages("interleaved", depth=4),
     "zb-h1": stages("zb-h1"),
     "zb-v": stages("zb-v", depth=4),
+    "dualpipe-v": stages("dualpipe-v", depth=4),
 }
 
 COMPOSED = {

@@ -12,6 +12,7 @@ from stack.parallel.schedule import (
     Durations,
     Schedule,
     check,
+    dualpipe_v,
     gpipe,
     interleaved,
     one_f_one_b,
@@ -66,12 +67,22 @@ def test_zb_v_holds_no_more_than_1f1b_and_idles_less(ranks):
     assert found.bubble < check(zb_h1(ranks, batches)).bubble
 
 
+@given(ranks=RANKS, more=st.integers(0, 8))
+@settings(max_examples=20, deadline=None, derandomize=True)
+def test_the_bubble_of_dualpipe(ranks, more):
+    """Its authors', (p - 1)(F&B + B - 3W), in unit time with F and B one after the other."""
+    found = check(dualpipe_v(ranks, 2 * ranks + more))
+    assert found.bubble == Fraction(ranks - 1, 6 * (2 * ranks + more))
+    assert found.held == (2 * ranks + 1,) * ranks
+
+
 TABLES = {
     "gpipe": gpipe(4, 4),
     "1f1b": one_f_one_b(4, 8),
     "interleaved": interleaved(2, 4, 2),
     "zb-h1": zb_h1(3, 6),
     "zb-v": zb_v(2, 4),
+    "dualpipe-v": dualpipe_v(2, 4),
 }
 
 
@@ -114,7 +125,7 @@ def named(table, what, rank):
 
 
 def faults():
-    """Twenty tables with one fault each, and why each is refused."""
+    """Tables with one fault each, and why each is refused."""
     rng = random.Random(7)
     for name, table in TABLES.items():
         rank = rng.randrange(table.ranks)
@@ -147,8 +158,8 @@ def test_a_table_with_a_fault_is_refused_with_the_reason(table, held, said):
     assert said in str(refused.value)
 
 
-def test_there_are_twenty_faults():
-    assert len(FAULTS) == 20
+def test_there_are_twenty_faults_and_more():
+    assert len(FAULTS) == 23
 
 
 @pytest.mark.parametrize(
@@ -156,6 +167,7 @@ def test_there_are_twenty_faults():
     [
         (lambda: one_f_one_b(4, 3), "at least 4 micro-batches, not 3"),
         (lambda: interleaved(4, 6, 2), "a multiple of 4 micro-batches, not 6; take 8"),
+        (lambda: dualpipe_v(4, 7), "DualPipe on 4 ranks takes at least 8 micro-batches, not 7"),
         (lambda: zb_v(4, 7), "at least 8 micro-batches, not 7"),
         (lambda: Schedule.parse("chunks 0\nrank 0: F0"), "line 2 of the schedule"),
         (lambda: Schedule.parse("rank 0: F0.0"), "chunks of 0 ranks and 1 rows"),

@@ -14,7 +14,7 @@ from stack.compiler.program import ExchangeCall, GraphRequest
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
 from stack.ir.world import RankProgram, interpret_world
-from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from stack.parallel.schedule import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
 from stack.runtime.placement import lifetimes
 from tests.draw import stream
@@ -60,6 +60,7 @@ SCHEDULES = {
     "interleaved": interleaved(2, 4, 2),
     "zb-h1": zb_h1(3, 4),
     "zb-v": zb_v(2, 4),
+    "dualpipe-v": dualpipe_v(2, 4),
 }
 
 
