@@ -24,6 +24,7 @@ from stack.framework import (
     optim,
     platforms,
     random,
+    signal,
     special,
     utils,
 )
@@ -67,6 +68,7 @@ from stack.framework.devices import (
     get_default_device,
     set_default_device,
 )
+from stack.framework.distributions.discrete import poisson
 from stack.framework.dtypes import (
     bfloat16,
     double,
@@ -144,14 +146,14 @@ from stack.framework.functions import *
 from stack.framework.jit import (
     jit,
 )
-from stack.framework.mode import (
+from stack.framework.modes import (
     autocast,
     enable_grad,
     inference_mode,
     no_grad,
     set_grad_enabled,
 )
-from stack.framework.mode import grad_enabled as is_grad_enabled
+from stack.framework.modes import grad_enabled as is_grad_enabled
 from stack.framework.pairs import (
     ComplexTensor,
     cdouble,
@@ -336,6 +338,7 @@ __all__ = [
     "optim",
     "pi",
     "platforms",
+    "poisson",
     "polar",
     "preserve_format",
     "promote_types",
@@ -361,6 +364,7 @@ __all__ = [
     "set_printoptions",
     "set_rng_state",
     "short",
+    "signal",
     "special",
     "stft",
     "strided",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from stack.framework.mode import autocast
+from stack.framework.modes import autocast
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.tensor import Tensor
 

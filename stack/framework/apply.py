@@ -11,7 +11,7 @@ import numpy as np
 from stack.framework import store
 from stack.framework.cell import Cell, check_crossing, tracing, under_way
 from stack.framework.errors import RangeError, TensorError, where_called
-from stack.framework.mode import grad_enabled
+from stack.framework.modes import grad_enabled
 from stack.ops.error import GraphError
 
 

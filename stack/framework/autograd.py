@@ -12,8 +12,8 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
 from stack.framework.errors import GradientError, absent, where_called
-from stack.framework.mode import enable_grad, grad_enabled, inference_mode, no_grad
-from stack.framework.mode import set_grad_enabled as set_grad_enabled
+from stack.framework.modes import enable_grad, grad_enabled, inference_mode, no_grad
+from stack.framework.modes import set_grad_enabled as set_grad_enabled
 from stack.framework.reverse import Rule, gradients, rules
 from stack.framework.tensor import Tensor
 

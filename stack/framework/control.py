@@ -23,7 +23,7 @@ from stack.framework.create import tensor
 from stack.framework.devices import default_device
 from stack.framework.errors import TensorError, TracingError, where_called
 from stack.framework.functions import cat
-from stack.framework.mode import grad_enabled
+from stack.framework.modes import grad_enabled
 from stack.framework.reverse import leads_to_leaf, rules
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten, unflatten

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.create import arange
 from stack.framework.errors import TensorError, where_called
-from stack.framework.expr import compact, create, elementwise, index
+from stack.framework.expr import compact, create, elementwise, index, movement
 from stack.framework.expr.public import METHODS, operator
 from stack.framework.faces import expose
-from stack.framework.tensor import Tensor, apply, call
+from stack.framework.tensor import Tensor, apply, call, show
 
 
 @operator(waits=True, aten="nonzero", onnx="NonZero")
@@ -26,18 +27,18 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 @overload
-def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor: ...
+def where(condition: Tensor, input: Tensor | float, other: Tensor | float) -> Tensor: ...
 @operator(waits=True, method=False, aten="where", onnx="Where")
 def where(
-    condition: Tensor, x: Tensor | float | None = None, y: Tensor | float | None = None
+    condition: Tensor, input: Tensor | float | None = None, other: Tensor | float | None = None
 ) -> Any:
-    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which waits
-    for the number of places."""
-    if x is None and y is None:
+    """input where the condition holds, else other. Of a condition alone nonzero(as_tuple=True),
+    which waits for the number of places."""
+    if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    if x is None or y is None:
+    if input is None or other is None:
         raise TensorError(f"where: takes both values or none\n  called at {where_called()}")
-    return call(elementwise.where, condition, x, y)
+    return call(elementwise.where, condition, input, other)
 
 
 @operator(waits=True, aten="argwhere")
@@ -182,6 +183,18 @@ def repeat_interleave(
         size = x.numel() if dim is None else x.size(dim)
         output_size = int(repeats.sum().item()) * (size if repeats.numel() == 1 else 1)
     return apply(index.repeat_interleave, x, repeats, dim, output_size=output_size)
+
+
+@operator(waits=True, aten="tensor_split")
+def tensor_split(
+    x: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """x in so many pieces along an axis, the first ones longer by one, or cut at these places.
+    Waits for those of a tensor."""
+    given = indices_or_sections
+    places = given.tolist() if isinstance(given, Tensor) else given
+    pieces: tuple[Tensor, ...] = show(movement.tensor_split, x, places, dim)
+    return pieces
 
 
 for _public in [p for p in METHODS.values() if p.face.waits]:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from stack.framework.host import host_array
 from stack.framework.pairs import (
     ComplexTensor,
     ComplexType,
+    complex64,
+    complex128,
     complex_tensor,
     holds_complex,
 )
@@ -100,6 +102,25 @@ def new(x: Tensor, *data: Any) -> Tensor:
 expose(publish(Public(new, Face("new", function=False, waits=True))))
 
 
+def _complex_of(x: Tensor, kind: ComplexType) -> ComplexTensor:
+    real = x.to(kind.part)
+    return ComplexTensor(real, zeros_like(real))
+
+
+def cfloat(x: Tensor) -> Any:
+    """The values as complex64, whose imaginary parts are 0."""
+    return _complex_of(x, complex64)
+
+
+def cdouble(x: Tensor) -> Any:
+    """The values as complex128, whose imaginary parts are 0."""
+    return _complex_of(x, complex128)
+
+
+for _method in (cfloat, cdouble):
+    expose(publish(Public(_method, Face(_method.__name__, function=False, waits=True))))
+
+
 def from_numpy(array: Any) -> Tensor:
     """A tensor with a copy of a numpy array, of its element type."""
     return tensor(array)
@@ -116,9 +137,18 @@ def as_tensor(data: Any, *, dtype: DType | None = None, device: str | None = Non
 def made(
     function: Callable[..., Node], *args: Any, device: str | None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of an expression that depends on no other tensor."""
+    """A tensor of an expression that depends on no other tensor; its last argument is an element
+    type. Numbers of a complex one are a `ComplexTensor`."""
     try:
-        node = function(*[dtypes.of(a) for a in args])
+        *given, kind = args
+        if isinstance(kind, ComplexType) and function is g.full:
+            shape, value = given[0], complex(given[1])
+            parts = [
+                made(function, shape, part, kind.part, device=device, requires_grad=requires_grad)
+                for part in (value.real, value.imag)
+            ]
+            return cast("Tensor", ComplexTensor(*parts))
+        node = function(*given, dtypes.element_type(kind))
     except (GraphError, TensorError) as error:
         raise TensorError(f"{function.__name__}: {error}\n  called at {where_called()}") from None
     result = Tensor(node, placed(device))

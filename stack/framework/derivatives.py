@@ -17,7 +17,7 @@ from stack.framework.autograd import Function, grad
 from stack.framework.create import eye, ones_like
 from stack.framework.errors import GradientError, where_called
 from stack.framework.functions import stack
-from stack.framework.mode import enable_grad, grad_enabled
+from stack.framework.modes import enable_grad, grad_enabled
 from stack.framework.reverse import leads_to_leaf
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten

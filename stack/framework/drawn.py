@@ -199,6 +199,11 @@ def _layer(name: str = "", **face: Any) -> Callable[[F], F]:
     return operator(name, waits=True, function=False, method=False, layer=True, **face)
 
 
+def _placed(x: Tensor, found: Tensor, inplace: bool) -> Tensor:
+    """What was found, put into x if so asked."""
+    return x.copy_(found) if inplace and found is not x else found
+
+
 def _rate(p: float) -> None:
     if not 0 <= p <= 1:
         raise TensorError(f"p is a probability, got {p}\n  called at {where_called()}")
@@ -218,21 +223,28 @@ def _in_channels(x: Tensor, p: float, training: bool, axes: int) -> Tensor:
 
 
 @_layer(aten="feature_dropout")
-def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels [N, C, L] or [C, L] become 0 with probability p."""
-    return _in_channels(input, p, training, 1)
+    return _placed(input, _in_channels(input, p, training, 1), inplace)
 
 
 @_layer(aten="feature_dropout")
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Whole channels [N, C, H, W] or [C, H, W] become 0 with probability p."""
-    return _in_channels(input, p, training, 2)
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Whole channels [N, C, H, W] become 0 with probability p; of three axes [N, C, L], as in
+    PyTorch."""
+    return _placed(input, _in_channels(input, p, training, 1 if input.ndim == 3 else 2), inplace)
 
 
 @_layer(aten="feature_dropout")
-def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels [N, C, D, H, W] or [C, D, H, W] become 0 with probability p."""
-    return _in_channels(input, p, training, 3)
+    return _placed(input, _in_channels(input, p, training, 3), inplace)
 
 
 _NEGATIVE = -1.7580993408473766
@@ -251,27 +263,35 @@ def _alpha(x: Tensor, p: float, training: bool, mask: Tensor) -> Tensor:
 
 
 @_layer(aten="alpha_dropout")
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Elements become what SELU gives far below 0 with probability p; mean and variance stay."""
-    return _alpha(input, p, training, input)
+    return _placed(input, _alpha(input, p, training, input), inplace)
 
 
 @_layer(aten="feature_alpha_dropout")
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """alpha_dropout of whole channels, axis 1."""
-    mask = input.new_ones(*input.shape[:2], *[1] * (input.ndim - 2))
-    return _alpha(input, p, training, mask)
+    mask = input.new_ones((*input.shape[:2], *[1] * (input.ndim - 2)))
+    return _placed(input, _alpha(input, p, training, mask), inplace)
 
 
 @_layer(aten="rrelu")
 def rrelu(
-    input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """x where it is positive, else x times a slope drawn from [lower, upper), or their mean."""
     slope: Tensor | float = (lower + upper) / 2
     if training:
         slope = rand_like(input) * (upper - lower) + lower
-    return where(input >= 0, input, input * slope)
+    return _placed(input, where(input >= 0, input, input * slope), inplace)
 
 
 @_layer(aten="")

@@ -37,20 +37,62 @@ def of(given: Any) -> Any:
     return _PYTHONS.get(given, given) if type(given) is type else given
 
 
-def finfo(type: DType = DType.F32) -> Any:
-    """The limits of a float type: eps, max, min, tiny, smallest_normal, bits."""
-    limits: Any = ml_dtypes.finfo
-    return limits(NUMPY[type])
+def element_type(given: Any) -> DType:
+    """The element type asked for. Raises TensorError for what is none, such as a name."""
+    found = of(given)
+    if isinstance(found, DType):
+        return found
+    raise TensorError(f"an element type is one of this package's, such as float32, not {given!r}")
 
 
-def iinfo(type: DType) -> Any:
-    """The limits of an integer type: max, min, bits."""
-    limits: Any = ml_dtypes.iinfo
-    return limits(NUMPY[type])
+class finfo:
+    """The limits of a float type, as Python's numbers."""
+
+    def __init__(self, type: DType = DType.F32) -> None:
+        limits_of: Any = ml_dtypes.finfo
+        limits = limits_of(NUMPY[type])
+        self.bits, self.dtype = int(limits.bits), type.numpy
+        self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)
+        self.tiny = self.smallest_normal = float(limits.smallest_normal)
+        self.resolution = float(limits.resolution)
+
+    def __repr__(self) -> str:
+        return f"finfo({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
+
+
+class iinfo:
+    """The limits of an integer type."""
+
+    def __init__(self, type: DType) -> None:
+        limits_of: Any = ml_dtypes.iinfo
+        limits = limits_of(NUMPY[type])
+        self.bits, self.dtype = int(limits.bits), type.numpy
+        self.max, self.min = int(limits.max), int(limits.min)
+
+    def __repr__(self) -> str:
+        return f"iinfo({', '.join(f'{name}={value}' for name, value in vars(self).items())})"
 
 
 NAMES = {d: d.numpy for d in DType}
 """How people know the element types."""
+
+
+TENSORS = {
+    kind: f"torch.{name}Tensor"
+    for kind, name in {
+        **{d: d.numpy.capitalize() for d in DType},
+        float64: "Double",
+        float32: "Float",
+        float16: "Half",
+        bfloat16: "BFloat16",
+        int64: "Long",
+        int32: "Int",
+        int16: "Short",
+        int8: "Char",
+        uint8: "Byte",
+    }.items()
+}
+"""What old programs call tensors of an element type."""
 
 
 def of_scalar(value: float | int | bool) -> DType:

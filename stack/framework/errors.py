@@ -33,8 +33,28 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be written, read, or put into the model. The message names the file."""
 
 
+INSTEAD = {
+    "nn.SyncBatchNorm": "BatchNorm1d to 3d: under stack.parallel statistics are of the whole batch",
+    "nn.utils.prune": "nn.utils.parametrize lays a mask over a parameter",
+    "optim.Adafactor": "Adam, AdamW, or a class of your own over optim.Optimizer",
+    "optim.SparseAdam": "Adam: gradients are dense here",
+    "utils.data.DistributedSampler": "under stack.parallel each rank takes its part of the batch",
+    "utils.data.distributed": "under stack.parallel each rank takes its part of the batch",
+    "framework.distributed": "stack.parallel trains on several ranks, started by hal run",
+    "framework.gradient": "autograd.grad, or diff for differences of neighbours",
+    "framework.masked": "where, masked_fill and masked_select",
+    "framework.multiprocessing": "Python's multiprocessing takes and gives tensors by pickle",
+    "framework.sparse": "tensors are dense here",
+    "framework.range": "arange",
+    "framework.chain_matmul": "linalg.multi_dot",
+}
+"""What a program takes in the place of names that are left out on purpose."""
+
+
 def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
     """The error of a name that a module does not have, with the nearest ones that it has."""
+    if instead := INSTEAD.get(f"{space}.{name}"):
+        return AttributeError(f"{space}.{name} is not here; instead: {instead}", name=name)
     near = get_close_matches(name, list(present), 3)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
     return AttributeError(f"{space}.{name} is not here{hint}", name=name)

@@ -18,6 +18,15 @@ from stack.recorder import _walk as walk
 _LISTS = (list, tuple)
 
 
+def _keywords(public: Public) -> dict[str, str]:
+    """What programs call parameters by, besides their own names."""
+    own = list(signature(public.expression).parameters)
+    named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
+    named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
+    return {keyword: n for keyword, n in {**named, **dict(public.face.named)}.items()
+            if keyword not in own}  # fmt: skip
+
+
 @cache
 def function_of(public: Public) -> Callable[..., Any]:
     """The operator as a function of tensors."""
@@ -30,8 +39,7 @@ def function_of(public: Public) -> Callable[..., Any]:
     by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         del by_place[1:]
-    named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
-    named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
+    named = _keywords(public)
     writes = public.face.layer and public.face.in_place
     is_simple = not (sizes or writes)
 
@@ -67,8 +75,11 @@ def function_of(public: Public) -> Callable[..., Any]:
 def written_by(public: Public) -> Callable[..., Any]:
     """The operator as a function that changes its first operand and gives it."""
 
+    named = _keywords(public)
+
     def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return input._change(public.expression, *args, **kwargs)
+        given = {named.get(name, name): value for name, value in kwargs.items()}
+        return input._change(public.expression, *args, **given)
 
     return _like(public, change)
 
@@ -76,14 +87,13 @@ def written_by(public: Public) -> Callable[..., Any]:
 def expose(public: Public) -> None:
     """Make the operator a method of tensors, under all of its names and its symbol."""
     face, expression = public.face, public.expression
-    plain = function_of(public)
+    plain, named = function_of(public), _keywords(public)
     for name in public.names:
         setattr(Operators, name, plain)
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if "other" in kwargs and "other" not in signature(expression).parameters:
-            kwargs["y"] = kwargs.pop("other")
-        return self._change(expression, *args, **kwargs)
+        given = {named.get(name, name): value for name, value in kwargs.items()}
+        return self._change(expression, *args, **given)
 
     if face.in_place:
         for name in public.names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stack.framework.derivatives import Level, derivatives, is_tensor, jacobians, pushed
 from stack.framework.errors import absent
 from stack.framework.functions import stack
-from stack.framework.mode import enable_grad
+from stack.framework.modes import enable_grad
 from stack.framework.nn.module import Module
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten, unflatten

@@ -8,7 +8,7 @@ from stack.framework import layers
 from stack.framework.errors import TensorError
 from stack.framework.expr import attention, norm
 from stack.framework.layers import *
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.random import dropout
 from stack.framework.recorded import record
 from stack.framework.tensor import Tensor, apply, call

@@ -213,6 +213,7 @@ __all__ = [
     "min",
     "minimum",
     "mm",
+    "mode",
     "moveaxis",
     "movedim",
     "msort",
@@ -333,8 +334,12 @@ __all__ = [
     "unflatten",
     "unique",
     "unique_consecutive",
+    "unsafe_chunk",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
     "unsqueeze",
     "unsqueeze_copy",
+    "vander",
     "var",
     "var_mean",
     "vdot",
@@ -521,9 +526,8 @@ def bitwise_xor(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices one after the other on the diagonal, zeros elsewhere."""
 
-def bmm(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
-    element type."""
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The products of two batches of matrices."""
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in their common shape."""
@@ -1146,6 +1150,9 @@ def minimum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices."""
 
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """The least of the most frequent elements along an axis, and the last place where it is."""
+
 def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
     """x with the axes `source` at `destination`, the others in order."""
 
@@ -1242,12 +1249,13 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
 
 def norm(
     input: Tensor,
-    p: float | str | None = 2,
+    p: float | str | None = "fro",
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
+    dtype: DType | None = None,
 ) -> Tensor:
     """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
-    is not 0, "fro" is 2. The derivative at 0 is 0."""
+    is not 0, "fro" is 2; "nuc" is that of matrices. The derivative at 0 is 0."""
 
 def normal(
     mean: Tensor | float = 0.0,
@@ -1565,8 +1573,11 @@ def tan(input: Tensor) -> Tensor:
 def tanh(input: Tensor, inplace: bool = False) -> Tensor:
     """the hyperbolic tangent of x, element by element; integers and bool become float32."""
 
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
+def tensor_split(
+    x: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """x in so many pieces along an axis, the first ones longer by one, or cut at these places.
+    Waits for those of a tensor."""
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over axes of both: the last of a and first of b, or two lists."""
@@ -1644,11 +1655,25 @@ def unique_consecutive(
     """The elements, or slices along dim, that differ from the one before, with places and
     numbers as in unique."""
 
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
+
+def unsafe_split(input: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
+
+def unsafe_split_with_sizes(
+    input: Tensor, size: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
+
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""
 
 def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""
+
+def vander(input: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers N - 1 to 0 of each element of a vector as rows, or 0 to N - 1."""
 
 def var(
     input: Tensor,
@@ -1680,13 +1705,13 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 
 @overload
 def where(condition: Tensor) -> tuple[Tensor, ...]:
-    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
-    waits for the number of places."""
+    """input where the condition holds, else other. Of a condition alone
+    nonzero(as_tuple=True), which waits for the number of places."""
 
 @overload
-def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
-    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
-    waits for the number of places."""
+def where(condition: Tensor, input: Tensor | float, other: Tensor | float) -> Tensor:
+    """input where the condition holds, else other. Of a condition alone
+    nonzero(as_tuple=True), which waits for the number of places."""
 
 def xlogy(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x * log(y), but 0 where x is 0 and y is no NaN."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
-from stack.framework import mode, store
+from stack.framework import modes, store
 from stack.framework.capture import Argument, Captured, capture, cell_of
 from stack.framework.cell import (
     Cell,
@@ -137,7 +137,7 @@ class Jitted(Generic[P, R]):
         if under_way and tracing() is not None:
             return self._function(*args, **kwargs)
         given: list[Any] = []
-        parts: list[Any] = [mode.key(), len(args)]
+        parts: list[Any] = [modes.key(), len(args)]
         for x in args:
             _add_key(x, given, parts)
         if kwargs:

@@ -151,7 +151,9 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """The places, [N, sizes, d], where an affine map theta [N, d, d + 1] puts those of an
     image of this size [N, C, sizes]."""
 
-def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Elements become what SELU gives far below 0 with probability p; mean and variance stay."""
 
 def avg_pool1d(
@@ -351,13 +353,20 @@ def dequantize(
 def dequantize_groups(packed: Tensor, scales: Tensor) -> Tensor:
     """The numbers [..., n] of which quantize_groups gave these, in the scales' type."""
 
-def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels [N, C, L] or [C, L] become 0 with probability p."""
 
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Whole channels [N, C, H, W] or [C, H, W] become 0 with probability p."""
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """Whole channels [N, C, H, W] become 0 with probability p; of three axes [N, C, L], as in
+    PyTorch."""
 
-def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels [N, C, D, H, W] or [C, D, H, W] become 0 with probability p."""
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -391,7 +400,9 @@ def embedding_bag(
     """The sum, mean or max of the rows of weight that each bag names: a row [B, N] of input,
     or what lies between its offset and the next one. An empty bag gives 0."""
 
-def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """alpha_dropout of whole channels, axis 1."""
 
 def fold(
@@ -795,7 +806,11 @@ def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool 
     float32, given in input's type."""
 
 def rrelu(
-    input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
+    input: Tensor,
+    lower: float = 0.125,
+    upper: float = 0.3333333333333333,
+    training: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """x where it is positive, else x times a slope drawn from [lower, upper), or their mean."""
 

@@ -20,6 +20,7 @@ __all__ = [
     "ger",
     "inv",
     "inv_ex",
+    "lstsq",
     "lu",
     "lu_factor",
     "matmul",
@@ -83,6 +84,11 @@ def inv(A: Tensor) -> Tensor:
 
 def inv_ex(A: Tensor, check_errors: bool = False) -> Any:
     """inv, and zeros."""
+
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, driver: str | None = None) -> Any:
+    """The X for which the squares of A @ X - B sum to the least, by QR; of several the
+    smallest. A has full rank, whose number is given, but by "gels". The sums are those of
+    columns where A has more rows."""
 
 def lu(A: Tensor, pivot: bool = True) -> Any:
     """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""

@@ -195,9 +195,8 @@ class Operators:
         """The bits set in one of two integers or bools."""
     def bitwise_xor_(self, other: Tensor | Scalar) -> Tensor:
         """The bits set in one of two integers or bools."""
-    def bmm(self, other: Tensor | Scalar) -> Tensor:
-        """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
-        element type."""
+    def bmm(self, mat2: Tensor) -> Tensor:
+        """The products of two batches of matrices."""
     def broadcast_to(self, size: Sequence[int]) -> Tensor:
         """x repeated to a shape by the rules of broadcasting."""
     def bucketize(self, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
@@ -206,10 +205,14 @@ class Operators:
         self, median: float = 0.0, sigma: float = 1.0, generator: Generator | None = None
     ) -> Tensor:
         """Numbers of the Cauchy distribution, in place."""
+    def cdouble(self) -> Any:
+        """The values as complex128, whose imaginary parts are 0."""
     def ceil(self) -> Tensor:
         """The least whole number that is at least x; integers stay."""
     def ceil_(self) -> Tensor:
         """The least whole number that is at least x; integers stay."""
+    def cfloat(self) -> Any:
+        """The values as complex64, whose imaginary parts are 0."""
     def cholesky(self, upper: bool = False) -> Tensor:
         """The lower triangular L with L @ L.T = x, or its transpose."""
     def cholesky_inverse(self, upper: bool = False) -> Tensor:
@@ -721,12 +724,13 @@ class Operators:
         Waits for their number."""
     def norm(
         self,
-        p: float | str | None = 2,
+        p: float | str | None = "fro",
         dim: int | Sequence[int] | None = None,
         keepdim: bool = False,
+        dtype: DType | None = None,
     ) -> Tensor:
         """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
-        is not 0, "fro" is 2. The derivative at 0 is 0."""
+        is not 0, "fro" is 2; "nuc" is that of matrices. The derivative at 0 is 0."""
     def normal_(
         self, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
     ) -> Tensor:
@@ -959,8 +963,11 @@ class Operators:
         """the hyperbolic tangent of x, element by element; integers and bool become float32."""
     def tanh_(self, inplace: bool = False) -> Tensor:
         """the hyperbolic tangent of x, element by element; integers and bool become float32."""
-    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-        """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
+    def tensor_split(
+        self, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+    ) -> tuple[Tensor, ...]:
+        """x in so many pieces along an axis, the first ones longer by one, or cut at these places.
+        Waits for those of a tensor."""
     def tile(self, *dims: int | Sequence[int]) -> Tensor:
         """x as often along each of its last axes."""
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
@@ -1020,6 +1027,14 @@ class Operators:
     ) -> Any:
         """The elements, or slices along dim, that differ from the one before, with places and
         numbers as in unique."""
+    def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+        """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
+    def unsafe_split(self, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
+    def unsafe_split_with_sizes(
+        self, size: int | Sequence[int], dim: int = 0
+    ) -> tuple[Tensor, ...]:
+        """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
     def unsqueeze(self, dim: int) -> Tensor:
         """x with a new axis of size 1 at `dim`."""
     def var(

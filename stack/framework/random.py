@@ -301,7 +301,7 @@ def _shape(size: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
 
 
 def _float(given: DType) -> DType:
-    dtype: DType = dtypes.of(given)
+    dtype = dtypes.element_type(given)
     if not dtype.is_float:
         raise TensorError(f"random fractions need a float type\n  called at {where_called()}")
     return dtype

@@ -30,7 +30,7 @@ from stack.framework.devices import engine, engines
 from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
-from stack.framework.mode import autocast_dtype, grad_enabled
+from stack.framework.modes import autocast_dtype, grad_enabled
 from stack.framework.realize import isolate
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients

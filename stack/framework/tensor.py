@@ -50,7 +50,7 @@ from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
 from stack.framework.host import host_array
-from stack.framework.mode import autocast_dtype, grad_enabled, gradients_are_local, no_grad
+from stack.framework.modes import autocast_dtype, grad_enabled, gradients_are_local, no_grad
 from stack.framework.moves import Move, known_moves, moves
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
@@ -604,8 +604,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         """How many elements of the memory lie before the first one."""
         return _geometry(self).offset
 
-    def is_contiguous(self) -> builtins.bool:
-        """Whether the elements lie one after the other in row-major order."""
+    def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
+        """Whether the elements lie one after the other in row-major order. The formats of memory
+        with channels last are orders of PyTorch's strides, which are not here."""
         return _geometry(self).is_contiguous
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
@@ -727,8 +728,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return self.to(DType.U8)
 
     def type(self, dtype: DType | None = None) -> Any:
-        """The values as another element type; without one the name of this one."""
-        return dtypes.NAMES[self.dtype] if dtype is None else self.to(dtype)
+        """The values as another element type; without one what PyTorch's programs call tensors of
+        this one, such as "torch.FloatTensor"."""
+        return dtypes.TENSORS[self.dtype] if dtype is None else self.to(dtype)
 
     def int(self) -> Tensor:
         return self.to(DType.I32)
@@ -857,8 +859,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         tape.overwrite(shown, n)
         return True
 
-    def copy_(self, source: Tensor | Scalar) -> Tensor:
-        """Take the values of another tensor, which broadcast, or a number."""
+    def copy_(self, source: Tensor | Scalar, non_blocking: builtins.bool = False) -> Tensor:
+        """Take the values of another tensor, which broadcast, or a number. They are waited for when
+        they are needed."""
         return self._change(_second, source)
 
     def fill_(self, value: Tensor | Scalar) -> Tensor:
@@ -1243,7 +1246,8 @@ def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:
             device = placed(value)
         elif not isinstance(value, builtins.bool | None):
             raise TensorError(
-                f"to() takes a device, an element type or a tensor, not {value!r}\n"
+                f"to() takes a device, an element type or a tensor, not {value!r}; cfloat() and "
+                f"cdouble() make complex numbers\n"
                 f"  called at {where_called()}"
             )
     if kwargs:

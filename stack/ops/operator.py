@@ -79,6 +79,8 @@ class Face:
     """Of the function and the method; "" for the operator's own name."""
     aliases: tuple[str, ...] = ()
     """Other names of both."""
+    named: tuple[tuple[str, str], ...] = ()
+    """Keywords of PyTorch's programs, with the parameters that they are."""
     symbol: str = ""
     """Python's, of one operand ("-x") or of two ("+")."""
     in_place: bool = False

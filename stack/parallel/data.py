@@ -10,7 +10,7 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
-from stack.framework import Tensor, default_generator, mode, tensor
+from stack.framework import Tensor, default_generator, modes, tensor
 from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
 from stack.parallel.agree import agree
@@ -93,7 +93,7 @@ class DataParallel:
     def local_gradients(self) -> AbstractContextManager[None]:
         """Within the block `backward` gathers gradients on this rank alone. A batch in several
         parts: let all but the last one run in it."""
-        return mode.local_gradients()
+        return modes.local_gradients()
 
     def __call__(self) -> None:
         """The rule of the parameters' gradients: replace those that this rank has gathered by their

@@ -11,7 +11,7 @@ import numpy as np
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, node, substitute, toposort
 from stack import ops as g
-from stack.framework import Tensor, default_generator, mode, store
+from stack.framework import Tensor, default_generator, modes, store
 from stack.framework.capture import older_owner
 from stack.framework.cell import Trace, rebind, tracing
 from stack.framework.request import Inlining
@@ -88,7 +88,7 @@ def summed_backward(
         return Tensor(node(OP, like.type, operands, of=made, output=i), device)
 
     names = {name: i for i, name in enumerate(made.parameters[p] for p in made.gradients)}
-    with mode.no_grad():
+    with modes.no_grad():
         for name, p in parameters.items():
             if name in names:
                 found = output(1 + names[name], p.node, p.device)
@@ -115,7 +115,7 @@ def _traced(
             a.node.type.with_shape((a.shape[0] // batches, *a.shape[1:])), "a micro-batch"
         )
         parts.append(Tensor(leaf, a.device, owns=True))
-    with mode.enable_grad():
+    with modes.enable_grad():
         loss = loss_of(*parts)
     if loss.shape:
         raise InvalidCall(f"the loss of a micro-batch has shape {list(loss.shape)}; take its mean")

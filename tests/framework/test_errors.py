@@ -22,6 +22,22 @@ CASES = {
     ),
     "matmul with a number": (lambda: ht.ones(2, 3) @ 2, r"matmul: needs at least 1 axis .* @ 2"),
     "sizes": (lambda: ht.ones((2, 3), 4), r"sizes are integers.*got \(\(2, 3\), 4\)"),
+    "a type by its name": (
+        lambda: ht.zeros(2, dtype="float32"),
+        "full: an element type is one of this package's, such as float32, not 'float32'",
+    ),
+    "products of matrices": (
+        lambda: ht.bmm(ht.ones(2, 2), ht.ones(2, 2)),
+        r"bmm: operands have 3 and 3 axes, got float32\[2, 2\] and float32\[2, 2\]",
+    ),
+    "einsum": (
+        lambda: ht.einsum("ij->ik", ht.ones(2, 2)),
+        "einsum: 'ij->ik' gives 'k', which no operand has",
+    ),
+    "complex parameters": (
+        lambda: nn.Parameter(ht.ones(2).cfloat()),
+        "a parameter is a tensor of real numbers, not a ComplexTensor; hold view_as_real",
+    ),
     "sizes of an array": (lambda: ht.ones(np.array([2.5])), r"sizes are integers.*got \(array"),
     "linear": (
         lambda: nn.Linear(3, 2)(ht.ones(5, 4)),

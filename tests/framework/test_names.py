@@ -96,8 +96,65 @@ PROGRAMS = {
     "compiled Python": lambda t, F, x: (
         t.jit.ignore(lambda x: x + t.jit.is_scripting())(x) + (x.layout == t.strided) + x.is_meta
     ),
+    "PyTorch's own keywords": lambda t, F, x: t.cat(
+        [
+            part.flatten().float()
+            for part in (
+                t.pow(x, exponent=2), x.pow(exponent=3), x.clone().pow_(exponent=2),
+                t.bmm(x[None], mat2=x.T[None]), t.where(condition=x > 0, input=x, other=-x),
+                t.split(tensor=x, split_size_or_sections=2, dim=1)[1],
+                x.split(split_size=3, dim=1)[0], t.unsafe_chunk(x, 2, 1)[0],
+                x.swapaxes(axis0=0, axis1=1), t.isin(elements=x, test_elements=x[:1]),
+                t.searchsorted(sorted_sequence=x[0].sort()[0], input=x, side="right"),
+            )
+        ]
+    ),
+    "cuts of a tensor": lambda t, F, x: t.cat(x.tensor_split(t.tensor([3, 1]), 1), 1)
+    + t.tensor_split(x, t.tensor(2), dim=1)[1].sum(),
+    "modes": lambda t, F, x: t.mode((x * 2).long(), 1)[0].float() + t.norm(x, 3, dtype=t.float64),
+    "nuclear norms": lambda t, F, x: x.norm("nuc") + t.norm(x[None], "nuc", (1, 2)),
+    "dropped nowhere, in place": lambda t, F, x: (
+        F.dropout3d(x[None, None], 0.5, False, inplace=True)
+        + F.alpha_dropout(x, 0.5, inplace=True)
+        + F.feature_alpha_dropout(x[0, 0], 0.5, False)
+    ),
+    "copied meanwhile": lambda t, F, x: (
+        t.empty(3, 4).copy_(x, non_blocking=True)
+        * x.is_contiguous(memory_format=t.contiguous_format)
+    ),
+    "powers of places": lambda t, F, x: t.vander(x[0], 3) + t.vander(x[1], increasing=True)[:, :3],
+    "least squares": lambda t, F, x: t.cat(
+        [t.linalg.lstsq(x[:, :2], x[:, 2:]).solution, t.linalg.lstsq(x, x[:, :2]).solution]
+    ),
+    "windows of signals": lambda t, F, x: t.cat(
+        [
+            getattr(t.signal.windows, name)(n, sym=sym, **more)
+            for name, more in SIGNALS.items()
+            for n in (0, 1, 2, 7)
+            for sym in (True, False)
+        ]
+    ),
+    "complex zeros": lambda t, F, x: t.view_as_real(
+        t.zeros(3, 4, dtype=t.cfloat) + x.cfloat() * t.full((1,), 2 + 1j, dtype=t.complex64)
+    ),
+    "limits": lambda t, F, x: (
+        x * t.finfo(x.dtype).eps + type(t.finfo().max)(3) + t.iinfo(t.int8).max
+    ),
+    "old names of types": lambda t, F, x: t.tensor(
+        [
+            x.to(getattr(t, kind)).type() == f"torch.{old}Tensor"
+            for kind, old in (("float32", "Float"), ("int64", "Long"), ("bool", "Bool"))
+        ]
+    ),
     "not dropped": lambda t, F, x: F.alpha_dropout(F.dropout1d(x, 0.5, False), 0.5) + F.rrelu(x),
 }  # fmt: skip
+
+
+SIGNALS = {
+    **{name: {} for name in ("bartlett", "blackman", "cosine", "hamming", "hann", "nuttall")},
+    **{name: {} for name in ("exponential", "gaussian", "general_hamming", "kaiser")},
+    "general_cosine": {"a": [0.5, 0.3, 0.2]},
+}
 
 
 def _doubled(x):
@@ -217,6 +274,12 @@ def test_draws_have_the_mean_of_their_distribution(name):
     assert float(draw(ht.zeros(4000)).mean()) == pytest.approx(mean, abs=off)
 
 
+def test_dropout2d_of_three_axes_takes_the_second_for_channels():
+    rows = F.dropout2d(ht.ones(8, 16, 2), 0.5).sum(2)
+    assert sorted(set(rows.flatten().tolist())) == [0, 4]
+    assert all(0 < float(row.sum()) < 64 for row in rows)
+
+
 def test_places_are_drawn_once_without_replacement():
     drawn = ht.tensor([[1.0, 2, 0, 3], [1, 1, 1, 1]]).multinomial(3).tolist()
     assert [len(set(row)) for row in drawn] == [3, 3]
@@ -295,7 +358,13 @@ def test_backward_may_be_asked_for_some_inputs_and_differentiated():
         (lambda: nn.functional.softmx, "functional.softmx is not here.*softmax"),
         (lambda: nn.init.xavier_normal, "nn.init.xavier_normal is not here.*xavier_normal_"),
         (lambda: ht.optim.lr_scheduler.StepRL, "lr_scheduler.StepRL is not here.*StepLR"),
-        (lambda: ht.utils.data.DistributedSampler, "utils.data.DistributedSampler is not here"),
+        (
+            lambda: ht.utils.data.DistributedSampler,
+            "DistributedSampler is not here; instead: .*part",
+        ),
+        (lambda: ht.optim.SparseAdam, "SparseAdam is not here; instead: Adam"),
+        (lambda: nn.SyncBatchNorm, "SyncBatchNorm is not here; instead: BatchNorm"),
+        (lambda: nn.utils.prune, "prune is not here; instead: nn.utils.parametrize"),
         (lambda: ht.fft.ffft, "fft.ffft is not here.*rfft"),
         (lambda: ht.func.grads, "func.grads is not here.*grad"),
         (lambda: nn.utils.clip_grad_norm, "nn.utils.clip_grad_norm is not here.*clip_grad_norm_"),

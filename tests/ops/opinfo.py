@@ -59,6 +59,8 @@ def ours(name: str) -> Callable[..., Any] | None:
         found = getattr(ht.Tensor, last, None)
         if isinstance(found, property):
             return lambda x: getattr(x, last)
+        if found is None and callable(change := getattr(ht.Tensor, f"{last}_", None)):
+            return lambda x, *args, **named: change(x.clone(), *args, **named)
     return found if callable(found) else None
 
 
@@ -82,6 +84,8 @@ RANDOM = (
 """Names that begin so have values of their own: their shapes and element types are compared."""
 
 FORMS: dict[str, Callable[..., Any]] = {
+    "to": lambda x, *args, **named: x.to(*[a for a in args if a != "cpu"], **named),
+    "zero_": lambda x: x.clone().zero_(),
     "where": lambda x, condition, other: ht.where(condition, x, other),
     "nn.functional.embedding": lambda w, i, **more: F.embedding(i, w, **more),
     "nn.functional.embedding_bag": lambda w, i, **more: F.embedding_bag(i, w, **more),
@@ -125,6 +129,8 @@ def as_ours(value: Any, leaves: dict[int, Any]) -> Any:
         if value not in ELEMENT_TYPES:
             raise NotCounted
         return ELEMENT_TYPES[value]
+    if isinstance(value, torch.nn.PairwiseDistance):
+        return ht.nn.PairwiseDistance(value.norm, value.eps, value.keepdim)
     if isinstance(value, torch.Size):
         return tuple(value)
     if isinstance(value, torch.layout):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from stack.framework.create import tensor
 from stack.framework.distributions.constraints import Constraint
 from stack.framework.functions import exp
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.random import rand, randn
 from stack.framework.tensor import Tensor
 

@@ -18,7 +18,7 @@ from stack.framework.distributions.transforms import (
     summed,
 )
 from stack.framework.functions import log, log1p, logsumexp, sigmoid, where
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.tensor import Tensor
 
 

@@ -25,7 +25,7 @@ from stack.framework.functions import (
     xlogy,
 )
 from stack.framework.linalg import cholesky, solve_triangular
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.random import rand, randn
 from stack.framework.tensor import Tensor
 

@@ -11,7 +11,7 @@ from stack.framework.distributions import constraints as c
 from stack.framework.distributions.base import SMALL, Distribution, Shape, one_of, together
 from stack.framework.distributions.continuous import Gamma
 from stack.framework.functions import exp, lgamma, log, log1p, where, xlogy
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.random import rand
 from stack.framework.tensor import Tensor
 
@@ -299,9 +299,10 @@ _MOST = 1000
 ten deviations above it."""
 
 
-def poisson(rate: Tensor) -> Tensor:
+def poisson(input: Tensor) -> Tensor:
     """A sample of each rate: how many numbers have a cumulative probability of at most one drawn
     evenly from [0, 1)."""
+    rate = input
     most = float(rate.max()) if rate.numel() else 0.0
     if not most <= _MOST:
         raise NotImplementedError(f"Poisson draws samples of rates up to {_MOST}, not of {most}")

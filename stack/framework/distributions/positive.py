@@ -10,7 +10,7 @@ from stack.framework.distributions import constraints as c
 from stack.framework.distributions.base import Distribution, Shape, together
 from stack.framework.distributions.continuous import EULER, Cauchy, Chi2, Gamma
 from stack.framework.functions import digamma, exp, lgamma, log, log1p, where
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.tensor import Tensor
 
 

@@ -16,10 +16,10 @@ from stack.framework.expr.movement import diagonal
 from stack.framework.expr.operand import Number, Operand, axis, broadcast_shape, text
 from stack.framework.expr.public import layer, operator
 from stack.framework.expr.reduce import norm
-from stack.framework.mode import autocast_dtype
+from stack.framework.modes import autocast_dtype
 
 
-@operator(aliases=("bmm",), symbol="@", aten="matmul", onnx="MatMul")
+@operator(symbol="@", aten="matmul", onnx="MatMul")
 def matmul(x: Operand, y: Operand) -> Node:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
@@ -85,6 +85,12 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
 def mm(x: Node, mat2: Node) -> Node:
     """The product of two matrices."""
     return _of_ranks(x, mat2, 2, 2)
+
+
+@operator(aten="bmm")
+def bmm(x: Node, mat2: Node) -> Node:
+    """The products of two batches of matrices."""
+    return _of_ranks(x, mat2, 3, 3)
 
 
 @operator(aten="mv")
@@ -210,6 +216,8 @@ def einsum(equation: str, *operands: Any) -> Node:
             if sizes.setdefault(name, n) not in (1, n) and n != 1:
                 raise TensorError(f"{equation}: {name} is {sizes[name]} and {n}")
             sizes[name] = max(sizes[name], n) if 0 not in (sizes[name], n) else 0
+    if lost := [n for n in output if n not in sizes]:
+        raise TensorError(f"{equation!r} gives {lost[0]!r}, which no operand has")
     terms = [_diagonals(list(names), x) for names, x in zip(inputs, nodes, strict=True)]
     have, x = terms[0]
     for place, (own, y) in enumerate(terms[1:], 1):

@@ -105,7 +105,7 @@ def remainder(x: Operand, y: Operand) -> Node:
     return g.mod(*meet(x, y))
 
 
-@operator(symbol="**", in_place=True, aten="pow", onnx="Pow")
+@operator(named=(("exponent", "y"),), symbol="**", in_place=True, aten="pow", onnx="Pow")
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):

@@ -17,7 +17,7 @@ from stack.framework.expr import reduce as r
 from stack.framework.expr.activation import log1p_exp, logsigmoid
 from stack.framework.expr.operand import as_float, meet, once, text, widened
 from stack.framework.expr.public import layer
-from stack.framework.mode import autocast_dtype
+from stack.framework.modes import autocast_dtype
 from stack.framework.store import barrier
 
 F = TypeVar("F", bound=Callable[..., Node])

@@ -98,7 +98,8 @@ def strided(x: Node, size: Sequence[int], stride: Sequence[int], offset: int) ->
     return g.gather(g.reshape(x, (x.type.size,)), g.broadcast(places, tuple(size)), 0)
 
 
-@operator(shares=True, aliases=("swapaxes", "swapdims"), aten="transpose")
+@operator(shares=True, aliases=("swapaxes", "swapdims"),
+          named=(("axis0", "dim0"), ("axis1", "dim1")), aten="transpose")  # fmt: skip
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
     """x with two axes exchanged."""
     rank = len(x.shape)
@@ -198,7 +199,14 @@ def stack(parts: Sequence[Node], dim: int = 0) -> Node:
     )
 
 
-@operator(shares=True, aten="split", onnx="Split")
+@operator(
+    shares=True,
+    aliases=("unsafe_split", "unsafe_split_with_sizes"),
+    named=(("tensor", "x"), ("split_size", "size"), ("split_size_or_sections", "size"),
+           ("split_sizes", "size")),
+    aten="split",
+    onnx="Split",
+)  # fmt: skip
 def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
     a = real_axis(dim, x, "split")
@@ -213,7 +221,7 @@ def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     return [g.slice_axis(x, a, end - s, end) for s, end in zip(size, ends, strict=True)]
 
 
-@operator(shares=True, aten="chunk")
+@operator(shares=True, aliases=("unsafe_chunk",), aten="chunk")
 def chunk(x: Node, chunks: int, dim: int = 0) -> list[Node]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
     if chunks < 1:
@@ -429,7 +437,6 @@ def split_with_sizes(x: Node, split_sizes: Sequence[int], dim: int = 0) -> list[
     return split(x, split_sizes, dim)
 
 
-@operator(shares=True, aten="tensor_split")
 def tensor_split(x: Node, indices_or_sections: Any, dim: int = 0) -> list[Node]:
     """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
     a = real_axis(dim, x, "split")

@@ -12,7 +12,7 @@ from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, once, text
 from stack.framework.expr.public import layer, operator
-from stack.framework.mode import autocast_dtype
+from stack.framework.modes import autocast_dtype
 
 
 @layer(aten="layer_norm", onnx="LayerNormalization")

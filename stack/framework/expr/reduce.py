@@ -14,7 +14,7 @@ from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Dims, Number, as_float, axes, axis, once
 from stack.framework.expr.public import operator
-from stack.framework.mode import autocast_dtype
+from stack.framework.modes import autocast_dtype
 from stack.framework.store import barrier
 
 
@@ -381,7 +381,6 @@ def corrcoef(x: Node) -> Node:
     return e.clamp(e.div(e.div(c, g.reshape(d, (n, 1))), d), -1.0, 1.0)
 
 
-@operator(aten="norm", onnx="ReduceL2")
 def norm(x: Node, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False) -> Node:
     """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what is not
     0, "fro" is 2. The derivative at 0 is 0."""

@@ -132,7 +132,7 @@ def nanmedian(x: Node, dim: int | None = None, keepdim: bool = False) -> Any:
     return _middle(x, dim, keepdim, skip_nan=True)
 
 
-@operator(function=False, aten="mode")
+@operator(aten="mode")
 def mode(x: Node, dim: int = -1, keepdim: bool = False) -> Any:
     """The least of the most frequent elements along an axis, and the last place where it is."""
     if not x.shape:
@@ -206,7 +206,7 @@ def _quantile(
     return g.reshape(found, (*lead, *rest))
 
 
-@operator(method=False, aten="searchsorted")
+@operator(method=False, named=(("input", "values"), ("self", "values")), aten="searchsorted")
 def searchsorted(
     sorted_sequence: Node,
     values: Any,
@@ -250,7 +250,7 @@ def bucketize(x: Any, boundaries: Node, *, out_int32: bool = False, right: bool 
     return searchsorted(boundaries, x, out_int32=out_int32, right=right)
 
 
-@operator(aten="isin")
+@operator(named=(("elements", "x"), ("test_element", "test_elements")), aten="isin")
 def isin(x: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Node:
     """Whether each element is among others."""
     v = x if isinstance(x, Node) else g.const(x, test_elements.dtype)

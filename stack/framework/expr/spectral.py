@@ -409,6 +409,23 @@ def matrix_norm(
     return found if keepdim else g.reshape(found, shape)
 
 
+@operator("norm", aten="norm", onnx="ReduceL2")
+def _old_norm(
+    x: Node,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Node:
+    """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what is not
+    0, "fro" is 2; "nuc" is that of matrices. The derivative at 0 is 0."""
+    v = x if dtype is None else g.cast(x, dtype)
+    if p == "nuc":
+        both = (-2, -1) if dim is None or isinstance(dim, int) else dim
+        return matrix_norm(v, p, both, keepdim)
+    return r.norm(v, p, dim, keepdim)
+
+
 @linalg("norm", aten="linalg_norm")
 def _any_norm(
     A: Node,

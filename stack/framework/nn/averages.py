@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hal.core.dtypes import DType
 from stack.framework.create import tensor
 from stack.framework.errors import absent
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn.module import Module
 from stack.framework.nn.norms import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from stack.framework.optim.lr_scheduler import LRScheduler

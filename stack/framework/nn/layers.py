@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from stack.framework import functional as F
 from stack.framework.create import full, zeros
 from stack.framework.functions import where
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn import init
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.tensor import Tensor

@@ -27,6 +27,12 @@ class Parameter(Tensor):
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         given = empty(0) if data is None else data
+        if not isinstance(given, Tensor):
+            raise TensorError(
+                f"a parameter is a tensor of real numbers, not a {type(given).__name__}; hold "
+                f"view_as_real of complex ones, and take view_as_complex of it in forward\n"
+                f"  called at {where_called()}"
+            )
         super().__init__(given.node, given.device)
         share(self, given)
         self.requires_grad_(requires_grad)

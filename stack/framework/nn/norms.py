@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hal.core.dtypes import DType
 from stack.framework import functional as F
 from stack.framework.create import ones, tensor, zeros
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn import init
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.tensor import Tensor

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hal.tile.node import Node
 from stack.framework.functions import cat
-from stack.framework.mode import enable_grad, no_grad
+from stack.framework.modes import enable_grad, no_grad
 from stack.framework.optim.optimizer import Optimizer, Shard
 from stack.framework.tensor import Tensor
 

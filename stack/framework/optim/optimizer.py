@@ -33,7 +33,7 @@ from stack.framework.errors import CheckpointError, TensorError, TracingError, w
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
 from stack.framework.flat import ALIGNMENT, FlatParameters
-from stack.framework.mode import enable_grad, no_grad
+from stack.framework.modes import enable_grad, no_grad
 from stack.framework.optim.groups import GroupSpread, chosen, mask, view
 from stack.framework.realize import realize, refuse_in_trace
 from stack.framework.recorded import tape_of

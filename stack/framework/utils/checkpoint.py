@@ -8,7 +8,7 @@ from typing import Any
 
 from hal.tile.node import Node, substitute, toposort
 from stack.framework import store
-from stack.framework.mode import grad_enabled
+from stack.framework.modes import grad_enabled
 from stack.framework.reverse import Rule, gradients, rules
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stack.framework.errors import absent
 from stack.framework.functions import cat
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn.utils import parametrizations, parametrize, rnn
 from stack.framework.nn.utils.parametrizations import (
     remove_spectral_norm,

@@ -9,7 +9,7 @@ from stack.framework import functional as F
 from stack.framework.create import eye
 from stack.framework.functions import cat, diag_embed, dot, matrix_exp, where
 from stack.framework.linalg import qr, solve
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn.convolutions import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.nn.utils.parametrize import register_parametrization

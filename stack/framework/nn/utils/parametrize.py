@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from stack.framework.mode import no_grad
+from stack.framework.modes import no_grad
 from stack.framework.nn.containers import ModuleDict, ModuleList
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.tensor import Tensor

@@ -37,7 +37,7 @@ class Sampler:
             max_len,
         )
         self.examples = [
-            torch.from_numpy(numbers.random((1, *img_shape)).astype("float32")) * 2 - 1
+            (torch.from_numpy(numbers.random((1, *img_shape)).astype("float32")) * 2 - 1).cpu()
             for _ in range(sample_size)
         ]
 
@@ -49,7 +49,8 @@ class Sampler:
         old_imgs = torch.cat(
             random.Random(3).choices(self.examples, k=self.sample_size - n_new), dim=0
         )
-        inp_imgs = torch.cat([rand_imgs, old_imgs], dim=0).detach()
+        inp_imgs = torch.cat([rand_imgs.cpu(), old_imgs], dim=0).detach()
+        inp_imgs = inp_imgs.to(next(self.model.parameters()).device)
         inp_imgs = self.generate_samples(self.model, inp_imgs, steps=steps, step_size=step_size)
         self.examples = list(inp_imgs.cpu().chunk(self.sample_size, dim=0)) + self.examples
         self.examples = self.examples[: self.max_len]
