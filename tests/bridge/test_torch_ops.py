@@ -5,10 +5,14 @@ from functools import partial
 
 import pytest
 
+from hal.core.dtypes import DType
+
 torch = pytest.importorskip("torch")
 mpmath = pytest.importorskip("mpmath")  # which torch brings
 
 import stack.bridge.torch as bridge  # noqa: E402
+from stack import ops as g  # noqa: E402
+from stack.bridge.torch.rows import ROWS  # noqa: E402
 from tests.draw import stream  # noqa: E402
 
 bridge.register()
@@ -297,3 +301,16 @@ def test_shifts_and_draws_of_their_own_probabilities():
     drawn = torch.empty(2, 300, device="hal").bernoulli_(torch.tensor([[0.0], [0.25]]))
     assert not drawn[0].any().item()
     assert 0.1 < drawn[1].mean().item() < 0.4
+
+
+@pytest.mark.slow
+def test_gradients_of_slices_side_by_side_are_concatenated():
+    """They were scattered, element by element: those of attention's queries, keys and values."""
+    of_one = ROWS["select_backward"].lower(g.full((2, 5), 1.0, DType.F32), (2, 3, 5), -2, -1)
+    of_many = ROWS["slice_backward"].lower(
+        g.full((2, 2), 1.0, DType.F32), (2, 5), 1, 1, 2**63 - 1, 2
+    )
+    assert {of_one.op, of_many.op} == {"pad"}
+    rand = draws()
+    both(lambda x: torch.cat([x[0, ::2], x[-9:-1:3, 0], x[-1], x[4:1, 0]]), rand(3, 4))
+    both(lambda x: torch.cat([part * i for i, part in enumerate(x.unbind(1))]), rand(2, 3, 4))

@@ -735,16 +735,26 @@ def _index_select(x: Node, dim: int, places: Node) -> Node:
     return index.index_select(x, dim, places)
 
 
-@row("select_backward")
-def _select_backward(d: Node, sizes: Sequence[int], dim: int, at: int) -> Node:
-    return movement.select_scatter(g.full(tuple(sizes), 0, d.dtype), d, dim, at)
-
-
 @row("slice_backward")
 def _slice_backward(
-    d: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+    d: Node, sizes: Sequence[int], dim: int, start: int, end: int | None = None, step: int = 1
 ) -> Node:
-    return movement.slice_scatter(g.full(tuple(sizes), 0, d.dtype), d, dim, start, end, step)
+    """Zeros around d, which add up to a concatenation where the slices lie side by side."""
+    if not d.type.size:
+        return g.full(tuple(sizes), 0, d.dtype)
+    axis = dim % len(sizes)
+    first = slice(start, end, step).indices(sizes[axis])[0]
+    apart = g.dilate(d, axis, step)
+    lo = [first if i == axis else 0 for i in range(len(sizes))]
+    hi = [n - m - a for n, m, a in zip(sizes, apart.shape, lo, strict=True)]
+    return g.pad(apart, lo, hi)
+
+
+@row("select_backward")
+def _select_backward(d: Node, sizes: Sequence[int], dim: int, at: int) -> Node:
+    axis, n = dim % len(sizes), at % sizes[dim]
+    zeros: Node = _slice_backward(movement.unsqueeze(d, axis), sizes, axis, n, n + 1)
+    return zeros
 
 
 # What waits for values: given the number of elements
