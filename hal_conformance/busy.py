@@ -75,6 +75,12 @@ def factor_now() -> float:
     return found.factor()
 
 
+def longer(seconds: float) -> float:
+    """As many seconds more as a thread needs now beyond what it needs alone; however busy it is,
+    `Deadline.MOST` times as many at most."""
+    return (min(factor_now(), Deadline.MOST) - 1) * seconds
+
+
 @contextlib.contextmanager
 def crowd() -> Iterator[Crowd]:
     """Look beside the body, in a thread, every few milliseconds."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from hal.core.errors import InvalidCall
@@ -17,6 +19,10 @@ from hal_conformance.judge import Result
 from hal_conformance.plan import Choice, by_group, chosen
 from hal_conformance.results import green
 from hal_conformance.runner import DEAD, Look, not_run, run
+
+BESIDE = {"E": "J"}
+"""The group whose cases run beside those of another one, in a process of their own: neither has a
+case that time decides, and drivers compile for the most part of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +125,29 @@ def _wanted(results: Sequence[Result], cases: Sequence[Case]) -> Iterator[Result
 
 
 def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[GroupRun]:
-    for group, mine in by_group(cases).items():
+    groups, ends = by_group(cases), threading.Event()
+
+    def results_of(group: str) -> tuple[Result, ...]:
+        mine = groups[group]
         turns = replace(job, cases=tuple(case.id for case in mine), files=files_of(mine))
-        found = run(turns, expected.environment_of(group))
-        results = tuple(_judged(r, expected) for r in found if isinstance(r, Result))
-        yield GroupRun(group, results)
+        found: list[Result] = []
+        for result in run(turns, expected.environment_of(group)):
+            if ends.is_set():
+                break
+            if isinstance(result, Result):
+                found.append(_judged(result, expected))
+        return tuple(found)
+
+    early: dict[str, Future[tuple[Result, ...]]] = {}
+    with ThreadPoolExecutor(1, "group beside") as beside:
+        try:
+            for group in groups:
+                if (other := BESIDE.get(group)) in groups:
+                    early[other] = beside.submit(results_of, other)
+                found = early[group].result() if group in early else results_of(group)
+                yield GroupRun(group, found)
+        finally:
+            ends.set()
 
 
 def _hopeless(cases: Sequence[Case], seeds: Sequence[int]) -> Iterator[GroupRun]:

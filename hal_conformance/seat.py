@@ -15,7 +15,7 @@ from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY, quiet
-from hal_conformance import expect
+from hal_conformance import busy, expect
 from hal_conformance.rig import WAIT_S, Rig
 from stack.compiler.program import GraphRequest
 from stack.framework import devices as framework
@@ -34,7 +34,7 @@ _serial = itertools.count()
 
 def engine_on(rig: Rig, device: Device | None = None) -> Engine:
     """A new engine on a device; it ends with the case."""
-    return engine_of(device or rig.device, timeout_s=WAIT_S)
+    return engine_of(device or rig.device, timeout_s=WAIT_S + busy.longer(WAIT_S))
 
 
 @contextmanager

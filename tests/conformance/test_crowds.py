@@ -1,11 +1,15 @@
 """A busy machine makes no declared figure wrong, and excuses none that is wrong on a quiet one."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from hal_conformance import busy
 from hal_conformance.cases import declared_figures as figures
+from hal_conformance.catalog import catalog
+from hal_conformance.conform import BESIDE
+from hal_conformance.rig import waited
 
 DECLARED = 1e9
 
@@ -41,3 +45,32 @@ def test_figures_keep_the_crowd_in_which_they_were_first_seen(monkeypatch):
         monkeypatch.setattr(busy, "factor_now", lambda now=now: now)
         assert figures._crowd_when_made(rig()) == seen
     assert figures._crowd_when_made(rig(2 * DECLARED)) == 1.0
+
+
+class Late:
+    """A device whose points are reached in the second wait, or that gives up waiting at once."""
+
+    def __init__(self, takes_s):
+        self.waits, self.takes_s = [], takes_s
+
+    def wait(self, points, timeout_s, every):
+        self.waits.append(timeout_s)
+        time.sleep(self.takes_s)
+        return len(self.waits) > 1
+
+
+def test_work_that_must_finish_has_longer_where_the_machine_is_busy(monkeypatch):
+    monkeypatch.setattr(busy, "factor_now", lambda: 31.0)
+    late = Late(0.01)
+    assert waited(late, None, 0.01)
+    assert late.waits == [0.01, pytest.approx(0.09)]
+
+
+def test_a_wait_that_gives_up_early_is_not_made_up_for(monkeypatch):
+    monkeypatch.setattr(busy, "factor_now", lambda: 31.0)
+    assert not waited(Late(0.0), None, 10.0)
+
+
+def test_no_case_that_time_decides_runs_beside_others():
+    groups = {*BESIDE, *BESIDE.values()}
+    assert not [case.id for case in catalog() if case.group in groups and case.timed]
