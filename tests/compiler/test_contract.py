@@ -82,6 +82,7 @@ def test_windows_stay_where_they_are_no_product() -> None:
     for stays in (
         g.overlap_add(g.reshape(x, (2, 2, 15)), 0, 3),
         g.overlap_add(g.input(5, Type((4, 3), DType.F32)), 0, 6),
+        g.overlap_add(g.reshape(x, (4, 1, 15)), 0, 7, 2),
     ):
         assert fold_sums((stays,)) == (stays,)
     channels = g.slice(total, (0, 1), (8, 3))

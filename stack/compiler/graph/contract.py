@@ -94,6 +94,8 @@ def _over_windows(n: Node, users: Counter[Node]) -> Node | None:
     wanted = _wanted(n, [order.index(number) for number, _, _ in overlaps])
     if wanted is None:
         return None
+    if all(element.size == 1 < c["stride"] for _, element, c in overlaps):
+        return None  # what lies apart is only moved: there is no sum, and zeros would be multiplied
     product, index = view, axis_index(dims)
     while product.op in ("reshape", "permute") and users[product] == 1:
         moved = _below(product, index)

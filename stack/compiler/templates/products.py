@@ -38,6 +38,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     deep = [] if along_m else [ops.a]
     if template.uneven_rows and not along_n:
         deep.append(ops.b)
+    short = template.uneven_rows and _run(ops.b, ops.n) < NEAR
     k_run = k.size if any(_is_uneven(e, ops.k) for e in deep) else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
@@ -54,17 +55,18 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         dtype=compute_dtype(left) if unit is None else left,
         accumulate=total,
         m_run=m.size if along_m and _is_uneven(ops.a, ops.m) else 0,
-        n_run=n.size if along_n and _is_uneven(ops.b, ops.n) else 0,
+        n_run=n.size if along_n and _is_uneven(ops.b, ops.n) and not short else 0,
         k_run=k_run,
         together=1 if unit is None else unit.together,
     )
 
 
 def with_uneven_rows(ops: Operands) -> Operands:
-    """The same product with the operand that lies unevenly on the left, where only the right one
-    does; batches for which the other operand is the same are rows of it, too."""
+    """The same product with the operand that lies unevenly on the left, or the one of longer runs
+    where both do; batches for which the other operand is the same are rows of it, too."""
     left, right = ops.product.srcs
-    turned = _is_uneven(ops.b, ops.n) and not _is_uneven(ops.a, ops.m)
+    longer = not _is_uneven(ops.a, ops.m) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
+    turned = _is_uneven(ops.b, ops.n) and longer
     if turned and left.dtype is right.dtype and is_fixed(ops.n[-1].size):
         ops = replace(ops, a=ops.b, b=ops.a, m=ops.n, n=ops.m)
     if not _is_uneven(ops.a, ops.m):
@@ -75,7 +77,7 @@ def with_uneven_rows(ops: Operands) -> Operands:
 
 
 NEAR = 4
-"""The most elements between neighbours of a run."""
+"""The most elements from one to the next of a run, and the fewest of a run that is worth while."""
 
 
 def _run(e: Expr, group: Group) -> int:
