@@ -10,6 +10,9 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/*/native/* stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
+# The tests start hundreds of processes, which would compile the tree anew each time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: setup train test lint mutants bench sanitize engines clean cuda-text fuzz models site wheels changelog
 
 setup: $(VENV)/base.stamp
