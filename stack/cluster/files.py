@@ -33,6 +33,12 @@ from stack.scheduler.spec import (
 SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 
 
+Word = Annotated[str, Meta(pattern="^[^\0]*$")]
+"""What a process can be given."""
+Name = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
+"""A variable that shells pass on."""
+
+
 class OptionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way to run a job that leaves kind, ranks or strategy open."""
 
@@ -47,12 +53,12 @@ class OptionFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job: what runs, and what it needs. A rank has one device."""
 
-    script: Annotated[str, Meta(description="The script that each rank runs.", min_length=1)]
-    arguments: Annotated[tuple[str, ...], Meta(description="The script's arguments.")] = ()
+    script: Annotated[Word, Meta(description="The script that each rank runs.", min_length=1)]
+    arguments: Annotated[tuple[Word, ...], Meta(description="The script's arguments.")] = ()
     module: Annotated[bool, Meta(description="`script` is a module, as for `python -m`.")] = False
-    folder: Annotated[str, Meta(description="Where it runs; else where it is submitted.")] = ""
+    folder: Annotated[Word, Meta(description="Where it runs; else where it is submitted.")] = ""
     environment: Annotated[
-        dict[str, str], Meta(description="Variables that its ranks have besides the daemon's.")
+        dict[Name, Word], Meta(description="Variables that its ranks have besides the daemon's.")
     ] = {}
     restarts: Annotated[int, Meta(description="How often it starts again after failing.", ge=0)] = 0
     name: Annotated[str, Meta(description="What people call it.")] = ""
@@ -247,11 +253,15 @@ def read(path: Path, kind: type[File]) -> File:
 def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
     """The job or cluster of plain data. Raises InvalidCall."""
     try:
-        return msgspec.convert(dict(found), kind)
+        file = msgspec.convert(dict(found), kind)
+        msgspec.json.encode(file)
+    except UnicodeEncodeError as error:
+        raise InvalidCall(f"{where}: {error.object!r} is not text (UTF-8)") from error
     except msgspec.ValidationError as error:
         known = ", ".join(_known(str(error), kind))
         there = f"; there are: {known}" if known else ""
         raise InvalidCall(f"{where}: {error}{there}") from error
+    return file
 
 
 def _known(complaint: str, kind: type[msgspec.Struct]) -> list[str]:

@@ -323,6 +323,8 @@ def test_files_that_say_something_else_are_refused_with_the_place(tmp_path):
         ("script = 3", r"Expected `str`, got `int`.*\$\.script"),
         ('script = "a"\nrank = 2', "unknown field `rank`"),
         ('script = "a"\nranks = 0', r"`int` >= 1.*\$\.ranks"),
+        ('script = "a"\nenvironment = {"A=B" = "1"}', r"`key` in `\$\.environment"),
+        ('script = "a"\narguments = ["\\u0000"]', r"\$\.arguments\[0\]"),
         ("script", "is not TOML"),
     ):
         file.write_text(text)
@@ -330,6 +332,8 @@ def test_files_that_say_something_else_are_refused_with_the_place(tmp_path):
             read(file, JobFile)
     with pytest.raises(InvalidCall, match="cannot be read"):
         read(tmp_path / "none.toml", JobFile)
+    with pytest.raises(InvalidCall, match=r"'\\udcff' is not text"):
+        told({"script": "a", "arguments": [os.fsdecode(b"\xff")]}, JobFile, "the job")
 
 
 CHIPS = [{"kind": "cpu", "devices": 1}]
