@@ -30,6 +30,10 @@ class Crowd:
         rest_s = max(0.0, wall_s - wakes * self.late_s)
         return min(rest_s / self.factor(), max(0.0, rest_s - self.starved_s))
 
+    def looked_s(self) -> float:
+        """For how long it has computed itself to see that."""
+        return self._own_s
+
     def count(self) -> None:
         """See for how long threads have waited for a processor."""
         self.starved_s = max(self.starved_s, _starved_s(os.getpid(), self._waited_s))

@@ -45,6 +45,8 @@ I64, U32 = DType.I64, DType.U32
 LONGER = 5.0
 """How many times `Limits.progress_s` the program that does not get on runs."""
 FOUND_S = 20.0
+_LONG, _LONGEST = 9, 3**12
+"""How many times as long it runs if it was reached: at least, and while it computed too little."""
 WAKES = 3
 """Threads that wake in turn until a hang is known: who looks, whom that tells, and who waits."""
 _MOST_S = 2.0
@@ -94,16 +96,19 @@ class Spin:
 
     def hangs(self, line: Timeline, in_graph: bool = False) -> OperationFailed:
         """Run it, and see it fail. On a busy machine the time of a few rounds says little of that
-        of many: if it was reached, it runs for longer."""
+        of many: if it was reached, it runs for longer, and for much longer while what was computed
+        for it in this process was less than a hang, as it is where another process computes."""
         device, program = self.rig.device, self.rig.program(spin())
-        for count in (self.count, 3 * self.count, 9 * self.count):
+        limit_s, longer = progress_s(device), 1
+        while True:
+            count = longer * self.count
             bound = device.bind(program, (self.rig.buffer(4), count))
             if in_graph:
                 graph = device.record([LaunchCommand(bound, (1, 1, 1))])
                 point = device.replay(graph, (), line, ())
             else:
                 point = device.launch(bound, (1, 1, 1), line, ())
-            begin_s = time.monotonic()
+            begin_s, own_s = time.monotonic(), _others_s()
             try:
                 with busy.crowd() as besides:
                     reached = device.wait([point], FOUND_S, True)
@@ -112,10 +117,13 @@ class Spin:
                 self.found_s = besides.own_s(time.monotonic() - begin_s, WAKES)
                 return error
             expect.that(reached, f"a launch without progress was still open after {FOUND_S} s")
-        limit_s = progress_s(device)
+            own_s = _others_s() - own_s - besides.looked_s()
+            if longer == _LONGEST or (longer >= _LONG and own_s > LONGER * limit_s):
+                break
+            longer *= 3
         raise expect.Wrong(
-            f"a launch of one instance that computes for {9 * LONGER * limit_s:.1f} s and stores "
-            f"nothing was reached: nothing found that it made no progress for {limit_s} s"
+            f"a launch of one instance that computes for {longer * LONGER * limit_s:.1f} s and "
+            f"stores nothing was reached: nothing found that it made no progress for {limit_s} s"
         )
 
 
@@ -160,14 +168,19 @@ class Took:
     own_s: float
 
 
+def _others_s() -> float:
+    """Seconds of processors for other threads of this process."""
+    return time.process_time() - time.thread_time()
+
+
 def _took(rig: Rig, program: Program, out: Buffer, count: int) -> Took:
     """The least of some launches of that many rounds."""
     found = []
     for _ in range(5):
-        own_s = time.process_time() - time.thread_time()
+        own_s = _others_s()
         with stopwatch() as seconds:
             rig.done(rig.launch(program, (out, count)))
-        found.append((seconds[0], time.process_time() - time.thread_time() - own_s))
+        found.append((seconds[0], _others_s() - own_s))
     wall, own = zip(*found, strict=True)
     return Took(min(wall), min(own))
 

@@ -91,7 +91,7 @@ def _(rig: Rig) -> None:
     expect.equal(changes, [0, [], []], "(threads, children, changed variables)")
 
 
-@plugin_import.case("import-time", "plugin.import", timed=True)
+@plugin_import.case("import-time", "plugin.import", timed=True, timeout_s=60)
 def _(rig: Rig) -> None:
     """The time of the plugin's own modules, without what it imports."""
     module = _found(rig).module

@@ -7,9 +7,10 @@ import pytest
 
 from hal_conformance import busy
 from hal_conformance.cases import declared_figures as figures
+from hal_conformance.cases.failure_real import Spin
 from hal_conformance.catalog import catalog
 from hal_conformance.conform import BESIDE
-from hal_conformance.rig import waited
+from hal_conformance.rig import Rig, Setting, waited
 
 DECLARED = 1e9
 
@@ -74,3 +75,12 @@ def test_a_wait_that_gives_up_early_is_not_made_up_for(monkeypatch):
 def test_no_case_that_time_decides_runs_beside_others():
     groups = {*BESIDE, *BESIDE.values()}
     assert not [case.id for case in catalog() if case.group in groups and case.timed]
+
+
+def test_a_hang_that_a_busy_machine_made_too_short_runs_for_longer():
+    tested = Rig(catalog()[0], Setting("cpu:0", ("cpu:0",), {"progress_s": "0.1"}))
+    try:
+        count = Spin.of(tested).count
+        Spin(tested, count // 100).hangs(tested.timeline())
+    finally:
+        tested.close()
