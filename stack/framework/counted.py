@@ -12,7 +12,7 @@ from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import compact, create, elementwise, index, movement
 from stack.framework.expr.public import METHODS, operator
 from stack.framework.faces import expose
-from stack.framework.tensor import Tensor, apply, call, show
+from stack.framework.tensor import Several, Tensor, apply, call, show
 
 
 @operator(waits=True, aten="nonzero", onnx="NonZero")
@@ -38,6 +38,8 @@ def where(
         return nonzero(condition, as_tuple=True)
     if input is None or other is None:
         raise TensorError(f"where: takes both values or none\n  called at {where_called()}")
+    if isinstance(input, Several) or isinstance(other, Several):
+        return Several.join("where", (condition, input, other))
     return call(elementwise.where, condition, input, other)
 
 

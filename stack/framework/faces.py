@@ -45,11 +45,16 @@ def function_of(public: Public) -> Callable[..., Any]:
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if is_simple and not kwargs and args and type(args[0]) is Tensor:
+            if len(args) > 1 and isinstance(args[1], Several):
+                return getattr(Several.widen(args[0]), public.face.name)(*args[1:])
             return run(expression, *args)
         first = args[0] if args else None
         if isinstance(first, Several):
             return getattr(first, public.face.name)(*args[1:], **kwargs)
         if isinstance(first, _LISTS) and any(isinstance(x, Several) for x in first):
+            return Several.join(public.face.name, *args, **kwargs)
+        listed = args[1] if len(args) == 2 and isinstance(args[1], _LISTS) else args[1:]
+        if isinstance(first, str) and any(isinstance(x, Several) for x in listed):
             return Several.join(public.face.name, *args, **kwargs)
         if kwargs:
             kwargs = {named.get(name, name): value for name, value in kwargs.items()}
@@ -107,9 +112,13 @@ def expose(public: Public) -> None:
             found = walk.known(expression, self, other)
             if type(found) is Tensor:
                 return found
+            if type(other) is complex:
+                return getattr(Several.widen(self), f"__{name}__")(other)
             return call(expression, self, other) if _is_operand(other) else NotImplemented
 
         def reflected(self: Tensor, other: Any) -> Any:
+            if type(other) is complex:
+                return getattr(Several.widen(self), f"__r{name}__")(other)
             return call(expression, other, self) if _is_operand(other) else NotImplemented
 
         setattr(Operators, f"__{name}__", _like(public, forward))

@@ -6,8 +6,9 @@ in PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hal.core.dtypes import DType
 from stack.framework import autograd
 from stack.framework.devices import NDArray
 from stack.framework.errors import TensorError, absent, where_called
-from stack.framework.expr import movement
+from stack.framework.expr import contract, elementwise, movement
 from stack.framework.tensor import Extents, Several, Tensor, apply, call, put
 
 
@@ -358,6 +359,23 @@ class ComplexTensor(Several):
     def __getitem__(self, place: Any) -> ComplexTensor:
         return ComplexTensor(self.real[place], self.imag[place])
 
+    def __setitem__(self, place: Any, value: Any) -> None:
+        given = ComplexTensor.of(value, self)
+        self.real[place], self.imag[place] = given.real, given.imag
+
+    def outer(self, other: Any) -> ComplexTensor:
+        """The products of all pairs of elements of two vectors."""
+        found: ComplexTensor = self.unsqueeze(-1).mul(other)
+        return found
+
+    def isclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Tensor:
+        """|self - other| <= atol + rtol * |other|."""
+        a, b = self._meet(other)
+        near: Tensor = a.sub(b).abs() <= b.abs() * rtol + atol
+        return near | (a.isnan() & b.isnan()) if equal_nan else near
+
 
 _BOTH = """
 reshape view permute transpose t flatten squeeze unsqueeze expand expand_as flip split chunk
@@ -393,8 +411,34 @@ for _name, _own in (("subtract", "sub"), ("multiply", "mul"), ("divide", "div"),
     setattr(ComplexTensor, _name, getattr(ComplexTensor, _own) if _own else lambda x: x.mH)
 
 
-def _join(kind: str, parts: Sequence[Any], dim: int = 0) -> ComplexTensor:
-    """`cat` or `stack` of complex and real ones."""
+def _einsum(equation: str, *operands: Any) -> ComplexTensor:
+    """The sum over all choices of a part of each operand."""
+    nodes = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
+    sums: list[Any] = [None, None]
+    for chosen in product(*[(0, 1) if isinstance(x, ComplexTensor) else (0,) for x in nodes]):
+        each = [(x.real, x.imag)[i] if isinstance(x, ComplexTensor) else x
+                for i, x in zip(chosen, nodes, strict=True)]  # fmt: skip
+        turns = sum(chosen)
+        term = call(contract.einsum, equation, *each)
+        term = -term if turns % 4 in (2, 3) else term
+        own = sums[turns % 2]
+        sums[turns % 2] = term if own is None else own + term
+    return ComplexTensor(*sums)
+
+
+def _join(kind: str, parts: Any, *more: Any, dim: int = 0) -> ComplexTensor:
+    """`cat` or `stack` of complex and real ones, `where` and `einsum` with such."""
+    if kind == "einsum":
+        return _einsum(parts, *more)
+    (dim,) = more or (dim,)
+    if kind == "where":
+        condition, *parts = parts
+        like = next(p for p in parts if isinstance(p, ComplexTensor))
+        a, b = (ComplexTensor.of(p, like) for p in parts)
+        choose = elementwise.where
+        return ComplexTensor(
+            apply(choose, condition, a.real, b.real), apply(choose, condition, a.imag, b.imag)
+        )
     if kind not in ("cat", "stack"):
         raise TensorError(f"{kind} takes no complex numbers\n  called at {where_called()}")
     like = next(p for p in parts if isinstance(p, ComplexTensor))
@@ -405,7 +449,13 @@ def _join(kind: str, parts: Sequence[Any], dim: int = 0) -> ComplexTensor:
     )
 
 
+def _widened(x: Tensor) -> ComplexTensor:
+    real = x if x.dtype.is_float else x.float()
+    return ComplexTensor(real, real.detach() * 0.0)
+
+
 Several.join = staticmethod(_join)
+Several.widen = staticmethod(_widened)
 
 # functions
 

@@ -99,10 +99,12 @@ GradRule = Callable[[], None]
 
 class Several:
     """A value of several tensors that does operations in its own way: a function of the table is
-    its method of that name; one of a list of them is `join`."""
+    its method of that name; one of a list of them, or of one among other operands, is `join`."""
 
     __slots__ = ()
     join: ClassVar[Callable[..., Any]]
+    widen: ClassVar[Callable[[Tensor], Any]]
+    """A tensor as complex numbers."""
 
 
 class Extents(tuple[builtins.int, ...]):

@@ -137,6 +137,21 @@ PROGRAMS = {
     "complex zeros": lambda t, F, x: t.view_as_real(
         t.zeros(3, 4, dtype=t.cfloat) + x.cfloat() * t.full((1,), 2 + 1j, dtype=t.complex64)
     ),
+    "complex and real": lambda t, F, x: t.view_as_real(
+        t.cat(
+            [
+                t.exp(1j * x) + x * 2j + t.mul(x, x.cfloat()) - x.sub(t.polar(x.abs(), x)),
+                t.where(x > 0, t.polar(x.abs(), x), x.cfloat()),
+                t.einsum("ij,kj->ik", t.polar(x.abs(), x), x.cfloat()) @ t.polar(x.abs(), x),
+                t.einsum("ij,kj->ik", [x * 2j, t.exp(2j * x)]) @ (x * (1 + 1j)),
+                t.outer(x[0], t.exp(-1j * x[1]))[:3],
+                _set(t.zeros(3, 4, dtype=t.cfloat), x * 1j),
+            ]
+        )
+    ),
+    "close complex numbers": lambda t, F, x: (
+        x * t.allclose(t.exp(1j * x), t.complex(x.cos(), x.sin()), atol=1e-5)
+    ),
     "limits": lambda t, F, x: (
         x * t.finfo(x.dtype).eps + type(t.finfo().max)(3) + t.iinfo(t.int8).max
     ),
@@ -155,6 +170,12 @@ SIGNALS = {
     **{name: {} for name in ("exponential", "gaussian", "general_hamming", "kaiser")},
     "general_cosine": {"a": [0.5, 0.3, 0.2]},
 }
+
+
+def _set(z, values):
+    z[1:, :2] = values[1:, :2]
+    z[0] = 3 - 2j
+    return z
 
 
 def _doubled(x):
