@@ -80,6 +80,21 @@ def test_update_reads_slices_of_the_old_value_and_is_in_place() -> None:
     assert len(program.calls) == 4  # the product, two pieces of the gradient in place, one update
 
 
+def test_updates_leave_products_and_sums_to_be_in_place() -> None:
+    """Fused with the gradient's kernel they were written beside the input and copied: weights and
+    moments once more in memory."""
+    x, d = source(0, 12, 8), source(1, 12, 6)
+    w, m, b = source(2, 8, 6), source(3, 8, 6), source(4, 1, 6)
+    dw, db = g.matmul(g.permute(x, (1, 0)), d), g.reduce("sum", d, (0,))
+    moment = g.add(g.mul(m, g.full(m.shape, 0.9, F)), dw)
+    values = [g.sub(w, moment), moment, g.sub(b, db), dw, db]
+    nodes = (x, d, w, m, b)
+    program = check(values, nodes, arrays(*nodes), updates=((0, 2), (1, 3), (2, 4)))
+    assert not program.copies
+    assert not program.temps
+    assert len(program.calls) == 4  # the product and the sum, and what each updates
+
+
 def test_swapped_inputs_need_one_copy() -> None:
     a, b = source(0, 10), source(1, 10)
     program = check([b, a], [a, b], arrays(a, b), updates=((0, 0), (1, 1)))

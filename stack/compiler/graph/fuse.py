@@ -29,7 +29,7 @@ class Fusion:
     """Clusters of a graph's roots, built by adding one root after the other.
 
     `alone` holds the cluster of each computed root on its own, in topological order; `needs` the
-    roots that each root reads.
+    roots that each root reads; `updates` the root that takes the place of an input, with the input.
     """
 
     def __init__(
@@ -37,8 +37,14 @@ class Fusion:
         alone: Mapping[Node, Cluster],
         needs: Mapping[Node, list[Node]],
         homes: dict[Node, Home],
+        updates: Iterable[tuple[Node, Node]] = (),
     ) -> None:
         self.homes, self.needs = homes, needs
+        # Only a kernel of plain loops writes in place what it reads. Others would write it beside
+        # the input, to be copied: an optimizer's step in a product all weights and moments.
+        self._in_place = {
+            w for root, source in updates for w in self.writers(root) if source in needs.get(w, ())
+        }
         self.clusters: list[Cluster] = []
         self.of: dict[Node, Cluster] = {}
         self._readers: dict[Node, list[Cluster]] = {}
@@ -103,6 +109,9 @@ class Fusion:
     def _joins(self, root: Node, cluster: Cluster) -> bool:
         domain = common_domain(root, cluster)
         if domain is None or len(cluster.roots) >= MOST_ROOTS or self._would_cycle(root, cluster):
+            return False
+        is_plain = cluster.kind == "loops" and all(not reduced for _, reduced in domain)
+        if not is_plain and not self._in_place.isdisjoint([*cluster.roots, root]):
             return False
         if self._reads_part([*cluster.roots, root]):
             return False

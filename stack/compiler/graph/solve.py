@@ -42,7 +42,8 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
         computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
         wanted = _add_missing(alone, computed, homes)
         if not wanted:
-            return Fusion({root: alone[root] for root in computed}, needs, homes), temps
+            updates = [(base(request.outputs[o]), request.inputs[i]) for o, i in request.updates]
+            return Fusion({root: alone[root] for root in computed}, needs, homes, updates), temps
         assert not wanted <= extra, f"views that cannot be read even from buffers: {wanted}"
         extra |= wanted
 
