@@ -29,6 +29,10 @@ def ask(folder: Path, method: str, path: str, body: object = None) -> Any:
             connection.connect(str(folder / SOCKET))
             connection.sendall(request)
             answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+        if not answer:
+            raise PluginError(
+                f"the daemon in {folder} ended before it answered; see {folder}/daemon.log"
+            )
         head, _, text = answer.partition(b"\r\n\r\n")
         status, found = int(head.split()[1]), json.loads(text)
     except (FileNotFoundError, ConnectionRefusedError) as error:

@@ -7,15 +7,16 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import InvalidCall, PluginError
 from stack.cluster import journal as journals
-from stack.cluster.client import ask
+from stack.cluster.client import SOCKET, ask
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.engine import NAME
 from stack.cluster.files import ClusterFile, JobFile, read, told
@@ -401,6 +402,18 @@ def test_a_journal_of_another_version_is_refused_in_words(tmp_path):
     journal.close()
     with pytest.raises(InvalidCall, match="; this reads"):
         Journal(tmp_path / "state")
+
+
+def test_a_daemon_that_ends_while_it_is_asked_is_said_in_words(tmp_path):
+    with socket.socket(socket.AF_UNIX) as daemon, ThreadPoolExecutor(1) as pool:
+        daemon.bind(str(tmp_path / SOCKET))
+        daemon.listen()
+        asked = pool.submit(ask, tmp_path, "GET", "/jobs")
+        connection, _ = daemon.accept()
+        connection.recv(1 << 16)
+        connection.close()
+        with pytest.raises(PluginError, match="ended before it answered"):
+            asked.result(30)
 
 
 def test_a_second_daemon_is_refused_and_a_foreign_journal_too(cluster, tmp_path):
