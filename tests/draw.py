@@ -20,8 +20,8 @@ def seed_of_commit() -> int:
     asked = ["git", "rev-parse", "HEAD^{tree}"]
     root = Path(__file__).parent
     try:
-        tree = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
+        tree = subprocess.check_output(asked, cwd=root, stderr=subprocess.DEVNULL, timeout=60)
+    except (OSError, subprocess.SubprocessError):
         return random.SystemRandom().randrange(10**6)
     return int(tree, 16) % 10**6
 

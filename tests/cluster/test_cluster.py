@@ -406,10 +406,12 @@ def test_a_journal_of_another_version_is_refused_in_words(tmp_path):
 
 def test_a_daemon_that_ends_while_it_is_asked_is_said_in_words(tmp_path):
     with socket.socket(socket.AF_UNIX) as daemon, ThreadPoolExecutor(1) as pool:
+        daemon.settimeout(30)
         daemon.bind(str(tmp_path / SOCKET))
         daemon.listen()
         asked = pool.submit(ask, tmp_path, "GET", "/jobs")
         connection, _ = daemon.accept()
+        connection.settimeout(30)
         connection.recv(1 << 16)
         connection.close()
         with pytest.raises(PluginError, match="ended before it answered"):

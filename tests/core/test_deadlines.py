@@ -38,6 +38,7 @@ ORDERS = "waits for orders, which is all that it is for; the pipe ends when its 
 TOLD = "the thread has been told to end, runs nothing but our own code, and sleeps in slices"
 FOLLOWED = "follows a job while it is here; each question to the daemon has a deadline"
 SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
+CASES = "each case has its time, after which its process is ended"
 ALLOWED = [
     Allowed("hal_conformance/cases/kernels_scratch.py", "b.wait()", TILE),
     Allowed("stack/compiler/templates/pieces.py", "b.wait()", TILE),
@@ -46,6 +47,7 @@ ALLOWED = [
     Allowed("tests/compiler/simt/test_tiles.py", "b.wait()", TILE),
     Allowed("hal_conformance/worker.py", "sys.stdin.buffer.readline()", ORDERS),
     Allowed("hal_conformance/worker.py", "os.read(0, 1)", ORDERS),
+    Allowed("hal_conformance/conform.py", "early[group].result()", CASES),
     Allowed("hal_conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
     Allowed("hal_conformance/elsewhere_group.py", "sys.stdin.readline()", ORDERS),
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
