@@ -60,7 +60,7 @@ def _(rig: Rig) -> None:
     expect.same_bytes(rig.read(rig.buffer(b"still")), b"still", "a buffer afterwards")
 
 
-@description_limits.case("queues-at-limit", "describe.limits", "timeline.values")
+@description_limits.case("queues-at-limit", "describe.limits", "timeline.values", timeout_s=90)
 def _(rig: Rig) -> None:
     """All of them exist at once, one more is refused, and a freed one makes room."""
     most = rig.info.limits.queues
