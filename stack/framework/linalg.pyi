@@ -86,9 +86,10 @@ def inv_ex(A: Tensor, check_errors: bool = False) -> Any:
     """inv, and zeros."""
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, driver: str | None = None) -> Any:
-    """The X for which the squares of A @ X - B sum to the least, by QR; of several the
-    smallest. A has full rank, whose number is given, but by "gels". The sums are those of
-    columns where A has more rows."""
+    """The least X for which the squares of A @ X - B sum to the least. Singular values of at
+    most rcond times the greatest count as 0. The rank is not given by "gels"; singular
+    values by "gelsd" and "gelss" alone. The sums are those of columns where A has more rows
+    and full rank, else NaN; "gelsy", which is taken where none is named, gives none."""
 
 def lu(A: Tensor, pivot: bool = True) -> Any:
     """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""

@@ -446,33 +446,6 @@ def vander(x: Node, *, N: int | None = None) -> Node:
     return stack(powers[:n], -1)
 
 
-class Squares(NamedTuple):
-    solution: Any
-    residuals: Any
-    rank: Any
-    singular_values: Any
-
-
-@linalg(aten="linalg_lstsq")
-def lstsq(A: Node, B: Node, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """The X for which the squares of A @ X - B sum to the least, by QR; of several the smallest. A
-    has full rank, whose number is given, but by "gels". The sums are those of columns where A has
-    more rows."""
-    rows, columns = A.shape[-2:]
-    is_vector = len(B.shape) + 1 == len(A.shape)
-    b = g.reshape(B, (*B.shape, 1)) if is_vector else B
-    empty = g.full((0,), 0, A.dtype)
-    if rows >= columns:
-        found = qr(A)
-        x = solve_triangular(found.R, matmul(g.transpose(found.Q), b), upper=True)
-    else:
-        found = qr(g.transpose(A))
-        x = matmul(found.Q, solve_triangular(g.transpose(found.R), b, upper=False))
-    left = r.sum(e.square(e.sub(matmul(A, x), b)), -2) if rows > columns else empty
-    rank = g.full((0,) if driver == "gels" else A.shape[:-2], min(rows, columns), DType.I64)
-    return Squares(g.reshape(x, x.shape[:-1]) if is_vector else x, left, rank, empty)
-
-
 @operator("vander", method=False, aten="vander")
 def _vander(x: Node, N: int | None = None, increasing: bool = False) -> Node:
     """The powers N - 1 to 0 of each element of a vector as rows, or 0 to N - 1."""

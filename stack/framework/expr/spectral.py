@@ -376,6 +376,37 @@ def matrix_rank(
     return r.sum(g.cast(e.lt(limit, s), DType.I64), -1)
 
 
+class Squares(NamedTuple):
+    solution: Any
+    residuals: Any
+    rank: Any
+    singular_values: Any
+
+
+@linalg(aten="linalg_lstsq")
+def lstsq(A: Node, B: Node, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """The least X for which the squares of A @ X - B sum to the least. Singular values of at most
+    rcond times the greatest count as 0. The rank is not given by "gels"; singular values by "gelsd"
+    and "gelss" alone. The sums are those of columns where A has more rows and full rank, else NaN;
+    "gelsy", which is taken where none is named, gives none."""
+    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
+        raise TensorError(f"driver {driver!r}: gels, gelsy, gelsd or gelss")
+    rows, columns = A.shape[-2:]
+    is_vector = len(B.shape) == 1 or (len(B.shape) + 1 == len(A.shape) and B.shape == A.shape[:-1])
+    b = g.reshape(B, (*B.shape, 1)) if is_vector else B
+    x = matmul(pinv(A, rcond=rcond), b)
+    none = g.full((0,), 0, A.dtype)
+    rank = g.full((0,), 0, DType.I64) if driver == "gels" else matrix_rank(A, rtol=rcond)
+    rest = none
+    if rows > columns and driver in ("gels", "gelsd", "gelss"):
+        rest = r.sum(e.square(e.sub(matmul(A, x), b)), -2)
+        if driver != "gels":
+            full = g.reshape(e.eq(rank, columns), (*rank.shape, 1))
+            rest = e.where(full, rest, math.nan)
+    values = svdvals(A) if driver in ("gelsd", "gelss") else none
+    return Squares(g.reshape(x, x.shape[:-1]) if is_vector else x, rest, rank, values)
+
+
 @linalg(aten="linalg_matrix_norm")
 def matrix_norm(
     A: Node,
