@@ -1,7 +1,10 @@
 """What every test needs of its process."""
 
+import random
 import signal
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -21,6 +24,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let hypothesis draw by the same seed, where none was asked for."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(SEED)
+
+
+@pytest.hookimpl(tryfirst=True)  # before its fixtures, which may draw, too
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Begin the streams that belong to the process anew, whatever ran before in it."""
+    own = random.Random(f"{SEED} {item.nodeid}").randrange(1 << 32)
+    random.seed(own)
+    np.random.seed(own)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(own)  # no device
 
 
 def pytest_report_header() -> str:

@@ -1,7 +1,6 @@
 """What docs/vendors.md tells a vendor to type and to write exists."""
 
 import os
-import random
 import re
 import shlex
 import shutil
@@ -19,6 +18,7 @@ from hal_conformance.expected import parse_expected
 from hal_tools.cli import main
 from hal_tools.new.project import PLACES, write_project
 from stack.compiler.text.math import ULP
+from tests.draw import stream
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/vendors.md").read_text()
@@ -158,7 +158,7 @@ def code_lines(folder):
 def test_the_first_sections_work_in_a_fresh_environment(tmp_path):
     """Their commands, as they are written, in a shell that knows none of this environment: the
     fresh project, then the example in it. $HAL_VENDOR_CASES sets how many cases the example has to
-    pass of all up to L1, which are drawn anew in each run; "all" also trains."""
+    pass of all up to L1, which are drawn anew for each commit; "all" also trains."""
     checkout = tmp_path / "hal"
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
@@ -174,7 +174,7 @@ def test_the_first_sections_work_in_a_fresh_environment(tmp_path):
     count = os.environ.get("HAL_VENDOR_CASES", str(FEW_CASES))
     filling = commands_of(2)
     if count != "all":
-        some = f"--level L1 --no-timed --sample {count} --seed {random.randrange(1 << 30)}"
+        some = f"--level L1 --no-timed --sample {count} --seed {stream('guide').randrange(1 << 30)}"
         filling = filling.replace("--level L1", some).partition("python ")[0]
     filled = in_a_fresh_shell(tmp_path, checkout, f". .venv/bin/activate\n{filling}")
     assert "level L1 reached" in filled

@@ -1,22 +1,18 @@
-"""A few of the scripts of `models`, drawn anew in each run; `make models` runs all of them."""
-
-import os
-import random
+"""A few of the scripts of `models`, drawn anew for each commit; `make models` runs all of them."""
 
 import pytest
 
+from tests.draw import stream
 from tests.journeys.models.run import NAMES, compare
 
 SMALL = ["linear_regression", "logistic_regression", "matrix_factorization", "hooks"]
 """Those whose kernels any device compiles in a moment."""
-SEED = int(os.environ.get("MODELS_SEED", random.randrange(10**6)))
-DRAW = random.Random(SEED)
+DRAW = stream("models")
 CHOSEN = [("cpu:0", name) for name in DRAW.sample(NAMES, 3)]
 CHOSEN += [(device, DRAW.choice(SMALL)) for device in ("opencl:0", "sunway:0")]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")  # PyTorch's, of its own function
 @pytest.mark.parametrize(
     ("device", "name"), CHOSEN, ids=[f"{i}-{device}" for i, (device, _) in enumerate(CHOSEN)]
 )
@@ -25,7 +21,7 @@ def test_a_script_written_for_pytorch_gives_its_losses(device, name, monkeypatch
     try:
         assert compare(name, device).agree
     except Exception as error:
-        error.add_note(f"{name} on {device}; MODELS_SEED={SEED} draws it again")
+        error.add_note(f"{name} on {device}")
         raise
 
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.draw import stream
 from tests.mutants.generated import ALL, KILLS, kill, page, read, wrong
 from tests.mutants.table import PAGE
 
@@ -67,7 +68,7 @@ def check(found, seed=None):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_fresh_variants_of_the_planted_faults_are_killed(tmp_path):
-    order = random.Random(secrets.randbits(32)).sample(FRESH, len(FRESH))
+    order = stream("fresh faults").sample(FRESH, len(FRESH))
     check(killed_of(order, tmp_path, MOST_S))
 
 

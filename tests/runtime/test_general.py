@@ -19,6 +19,7 @@ from stack.compiler.targets.table import MESH
 from stack.ir.interpret import interpret
 from stack.runtime import engine_of
 from stack.runtime.families import Families
+from tests.draw import stream
 
 F32 = DType.F32
 EDGES = (2, 3, 7, 16, 17, 33, 64, 65, 130)
@@ -173,7 +174,7 @@ def test_axes_that_come_as_one_are_told_by_their_factors():
 
 @pytest.mark.slow
 def test_one_graph_serves_all_sizes(engine):
-    seed = random.randrange(1 << 32)
+    seed = stream("general").randrange(1 << 32)
     sys.stdout.write(f"seed {seed}\n")
     rng = np.random.default_rng(seed)
     for build in random.Random(seed).sample(BUILDERS, 6):
@@ -275,7 +276,7 @@ def test_what_was_compiled_is_told(engine):
 def test_other_targets_have_sizes_as_data_too(lanes):
     """Groups of lanes, and a format that is no LLVM: two graphs of all in a run."""
     pytest.importorskip("pyopencl")
-    seed = random.randrange(1 << 32)
+    seed = stream("general").randrange(1 << 32)
     sys.stdout.write(f"seed {seed}\n")
     rng = np.random.default_rng(seed)
     options = OpenOptions(settings={"lanes": lanes})

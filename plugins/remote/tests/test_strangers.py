@@ -13,6 +13,7 @@ from hal_plugin_remote.address import places
 import hal
 from hal.core.errors import DeviceLost, PluginError
 from hal.core.values import AllocOptions
+from tests.draw import stream
 
 WAIT_S = 60.0
 
@@ -46,7 +47,13 @@ def test_another_secret_is_refused_in_words(serve, tmp_path, monkeypatch):
         hal.open("remote:0")
 
 
-NOISES = (b"", b"\0" * 4096, b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 95, os.urandom(1 << 16))
+NOISES = (
+    b"",
+    b"\0" * 4096,
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"\xff" * 95,
+    stream("noise").randbytes(1 << 16),
+)
 
 
 @pytest.mark.slow

@@ -85,7 +85,9 @@ class Compared:
 
 def compare(name: str, device: str) -> Compared:
     """Run a script on both."""
-    theirs, tolerance = losses_of(name, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, of its own functions
+        theirs, tolerance = losses_of(name, None)
     ours, _ = losses_of(name, device)
     assert len(ours) == len(theirs) > 0
     pairs = zip(ours, theirs, strict=True)
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--verbose", action="store_true", help="show where a script fails")
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; all without any")
     given = parser.parse_args(arguments)
-    warnings.simplefilter("ignore")
+    warnings.simplefilter("error")  # a script that PyTorch runs is not warned here
     passed = 0
     for name in given.names or NAMES:
         began = time.process_time()
