@@ -16,7 +16,7 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
-from hal.tile.size import divides, hint, is_fixed, is_one, may_be_positive
+from hal.tile.size import divides, equal, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.expr import Expr, reads
 from stack.compiler.graph.roots import base
@@ -83,7 +83,8 @@ class _Loops:
         self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         self.streams = self._are_streams()
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
-        self.chunks = ceil_div(blocks, self._chunk_size()) if blocks > 1 else 1
+        chunk = self._chunk_size() if blocks > 1 else blocks
+        self.chunks = 1 if equal(chunk, blocks) else ceil_div(blocks, chunk)
         self.chunk = const(0, I64)
         if (turned := self._found_turned()) is not None:
             self._turn(turned, lanes)

@@ -1,0 +1,90 @@
+"""Kernels whose sizes are data, by the tile interpreter: for any sizes that meet their conditions
+they compute what the graph means, and neither read nor write beyond their buffers."""
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.core.values import ParamKind
+from hal.tile.interpret import interpret as interpret_kernel
+from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
+from hal.tile.size import Facts
+from stack import ops as g
+from stack.compiler.kernels import lower_graph
+from stack.compiler.program import GraphRequest
+from stack.compiler.targets import choose
+from stack.ir.interpret import interpret
+from tests.compiler.lowered import SIMD
+from tests.draw import stream
+
+F32, I64 = DType.F32, DType.I64
+ROWS = 257
+"""More than a kernel has on its grid, so that an instance has whole rows."""
+
+
+def biased(n):
+    x, y = g.input(0, Type((ROWS, n), F32)), g.input(1, Type((n,), F32))
+    return (g.add(x, g.expand(g.reshape(y, (1, n)), (ROWS, n))),), (x, y)
+
+
+def picked(n):
+    x, at = g.input(0, Type((7, n), F32)), g.input(1, Type((ROWS,), I64))
+    return (g.contiguous(g.gather(x, at, 0)),), (x, at)
+
+
+def normed(n):
+    x = g.input(0, Type((ROWS, n), F32))
+    total = g.expand(g.reduce("sum", x, (1,)), (ROWS, n))
+    return (g.sub(x, total),), (x,)
+
+
+def turned(n):
+    x = g.input(0, Type((n, ROWS), F32))
+    return (g.contiguous(g.transpose(x)),), (x,)
+
+
+def columns(n):
+    x = g.input(0, Type((ROWS, n), F32))
+    return (g.reduce("max", x, (0,)),), (x,)
+
+
+@pytest.mark.parametrize("graph", [biased, picked, normed, turned, columns])
+def test_nothing_is_written_behind_an_axis(graph):
+    draw = stream(f"sized {graph.__name__}")
+    facts = Facts()
+    outputs, inputs = graph(facts.symbol("n", draw.choice((33, 40)), 2))
+    request = GraphRequest(outputs, inputs, (), facts)
+    program = lower_graph(request, SIMD, choose(SIMD).templates)
+    rng = np.random.default_rng(draw.randrange(1 << 30))
+    tried = 0
+    for n in (33, 16, draw.randint(2, 24)):
+        if not facts.holding()({"n": n}):
+            continue
+        tried += 1
+        known, leaves = graph(n)
+        given = [
+            rng.integers(-1, 8, x.shape) if x.dtype is I64 else rng.standard_normal(x.shape)
+            for x in leaves
+        ]
+        given = [a.astype(NUMPY[x.dtype]) for a, x in zip(given, leaves, strict=True)]
+        wanted = interpret(known, dict(zip(leaves, given, strict=True)))
+        memory = {("input", i): a.reshape(-1) for i, a in enumerate(given)}
+        for i, w in enumerate(wanted):
+            memory["output", i] = np.zeros(w.size, w.dtype)
+        (temps,) = [facts.values(program.temps)({"n": n})]
+        memory.update({("temp", i): np.zeros(t, np.uint8) for i, t in enumerate(temps)})
+        for call in program.calls:
+            buffers = [p for p in call.kernel.params if p.kind is ParamKind.BUFFER]
+            names = [p.name for p in call.kernel.params if p.kind is not ParamKind.BUFFER]
+            bound = {}
+            for p, part in zip(buffers, call.buffers, strict=True):
+                begin, nbytes = facts.values((part.offset_nbytes, part.nbytes))({"n": n})
+                whole = memory[part.kind, part.index].view(np.uint8)
+                bound[p.name] = whole[begin : begin + nbytes].view(NUMPY[p.dtype])
+            sizes = facts.values(call.sizes)({"n": n})
+            grid = facts.values(call.grid)({"n": n})
+            interpret_kernel(call.kernel, grid, bound, dict(zip(names, sizes, strict=True)))
+        for i, w in enumerate(wanted):
+            np.testing.assert_allclose(memory["output", i].reshape(w.shape), w, 1e-4, 1e-4)
+    assert tried > 1
