@@ -10,7 +10,7 @@ from hal.core.description import DeviceInfo
 from hal.tile.node import Node
 from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster
-from stack.compiler.graph.order import update_in_place
+from stack.compiler.graph.order import take_over, update_in_place
 from stack.compiler.graph.prepare import Pass, first_passes, passes, prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
@@ -169,6 +169,7 @@ def order_clusters(
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
+    take_over(prepared, fusion, order)
     buffers = _buffers(prepared, fusion.homes, temps)
     stored = stored_roots(prepared, fusion)
     emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)

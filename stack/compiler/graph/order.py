@@ -1,4 +1,4 @@
-"""The order in which clusters run, and where updated inputs are written in place."""
+"""The order in which clusters run, and where they write over what they are the last to read."""
 
 from __future__ import annotations
 
@@ -127,6 +127,41 @@ def update_in_place(
             if (home.kind, home.index) == (old.kind, old.index):
                 fusion.homes[n] = replace(home, kind=new.kind, index=new.index)
     return order, copies
+
+
+def take_over(request: GraphRequest, fusion: Fusion, order: Sequence[Cluster]) -> None:
+    """Put a temporary where the output is whose kernel is the last to read it, if that reads only
+    the element that it writes: clipped gradients are then written over those before clipping.
+    """
+    at = {c: i for i, c in enumerate(order)}
+    readers: dict[Node, set[Cluster]] = {}
+    for r in fusion.of:
+        for n in fusion.needs[r]:
+            readers.setdefault(n, set()).add(fusion.of[r])
+    inside: dict[int, list[Node]] = {}
+    for n, home in fusion.homes.items():
+        if home.kind == "temp":
+            inside.setdefault(home.index, []).append(n)
+    for i, output in enumerate(request.outputs):
+        root = base(output)
+        own = fusion.homes[root]
+        if root not in fusion.of or (own.kind, own.index) != ("output", i):
+            continue
+        last = fusion.of[root]
+        for n in fusion.needs[root]:
+            home = fusion.homes[n]
+            if n.dtype is not root.dtype or home != replace(own, kind="temp", index=home.index):
+                continue
+            read = [(m, c) for m in inside.get(home.index, ()) for c in readers.get(m, ())]
+            if (
+                (n, last) in read
+                and all(at[c] < at[last] or (m, c) == (n, last) for m, c in read)
+                and not any(c.kind == "exchange" for _, c in read)  # which may still be sending
+                and _reads_in_place(last, [root], n)
+            ):
+                for m in inside.pop(home.index):
+                    fusion.homes[m] = replace(fusion.homes[m], kind="output", index=i)
+                break
 
 
 def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
