@@ -50,6 +50,8 @@ __all__ = [
     "glu",
     "grid_sample",
     "group_norm",
+    "grouped_matmul",
+    "grouped_mm",
     "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
@@ -452,6 +454,19 @@ def group_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps) * weight + bias over each of num_groups groups of
     channels, axis 1, and all axes behind it."""
+
+def grouped_matmul(input: Tensor, weight: Tensor, group: Tensor) -> Tensor:
+    """x[N, K]'s rows, each times the matrix of its group: row n times weight[group[n]] of
+    weight[G, K, M]. [N, M]; a row whose group is out of range gives 0. The work is that of
+    the rows and of less than a block more for each group."""
+
+def grouped_mm(
+    mat_a: Tensor, mat_b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """Products of groups: of mat_a[N, K]'s rows that end at `offs` with mat_b[G, K, M]; of
+    mat_a[G, M, K] with mat_b[K, N]'s columns that end there; of mat_a[M, N]'s columns with
+    mat_b[N, K]'s rows, [G, M, K]; or of both in batches, without `offs`. What lies behind
+    the last end gives 0."""
 
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1

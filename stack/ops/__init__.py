@@ -11,6 +11,7 @@ from stack.ops.control import *
 from stack.ops.convert import *
 from stack.ops.division import *
 from stack.ops.exchange import *
+from stack.ops.grouped import *
 from stack.ops.index import *
 from stack.ops.leaves import *
 from stack.ops.movement import *

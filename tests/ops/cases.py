@@ -259,6 +259,16 @@ def _matmul(m, op, dtype):
     return g.matmul(a, b, m.pick([dtype, dtype.computed_in]) if dtype.is_narrow else None)
 
 
+def _grouped(m, op, dtype):
+    rows, depth, width, groups = m.number(0, 40), m.number(0, 9), m.number(0, 4), m.number(0, 4)
+    x, other = m.operand((rows, depth), dtype), m.operand((rows, width), dtype)
+    found = m.given(m.rng.integers(-1, groups + 1, rows).astype(np.int64), DType.I64)
+    group = g.cast(found, m.pick(INDEX))
+    if op == "grouped_outer":
+        return g.grouped_outer(x, other, group, groups)
+    return g.grouped_matmul(x, m.operand((groups, depth, width), dtype), group)
+
+
 def _indices(m, size, before):
     """Positions, some out of range, behind leading axes."""
     shape = (*before, *m.shape(0, 2))
@@ -329,6 +339,7 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "argsort": _argsort,
     "scan": _scan,
     "matmul": _matmul,
+    **dict.fromkeys(("grouped_matmul", "grouped_outer"), _grouped),
     "gather": _gather,
     "scatter": _scatter,
     "loop": _loop,

@@ -82,6 +82,18 @@ def _matmul(n, a, b):
     return torch.matmul(a.to(wide), b.to(wide)).to(TYPES[n.dtype])
 
 
+def _grouped_matmul(n, x, w, group):
+    known = (group >= 0) & (group < w.shape[0])
+    chosen = torch.where(known, group, w.shape[0]).long()
+    each = torch.cat([w, w.new_zeros(1, *w.shape[1:])])[chosen]
+    return _matmul(n, x[:, None], each)[:, 0]
+
+
+def _grouped_outer(n, x, y, group):
+    found = [_matmul(n, (x * (group == i)[:, None]).T, y) for i in range(n["groups"])]
+    return torch.stack(found) if found else x.new_zeros(n.shape)
+
+
 def _places(n, x, index):
     """Positions for each element of [rows, positions, after] in a table with one place more, the
     last, for those out of range."""
@@ -198,6 +210,8 @@ TORCH = {
     "loop": _loop,
     "detached": lambda n, x: x,
     "matmul": _matmul,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_outer": _grouped_outer,
     "gather": _gather,
     "scatter": _scatter,
 }

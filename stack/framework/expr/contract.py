@@ -93,6 +93,57 @@ def bmm(x: Node, mat2: Node) -> Node:
     return _of_ranks(x, mat2, 3, 3)
 
 
+@layer()
+def grouped_matmul(x: Node, weight: Node, group: Node) -> Node:
+    """x[N, K]'s rows, each times the matrix of its group: row n times weight[group[n]] of
+    weight[G, K, M]. [N, M]; a row whose group is out of range gives 0. The work is that of the
+    rows and of less than a block more for each group."""
+    if len(x.shape) != 2 or len(weight.shape) != 3 or len(group.shape) != 1:
+        raise TensorError(
+            f"takes [rows, depth], [groups, depth, width] and [rows], not {text(x)}, "
+            f"{text(weight)} and {text(group)}"
+        )
+    if group.dtype.is_float or group.dtype is DType.BOOL:
+        raise TensorError(f"groups are integers, not {group.dtype.short}")
+    return g.grouped_matmul(*product_operands(x, weight), g.cast(group, DType.I64))
+
+
+@layer(aten="_grouped_mm")
+def grouped_mm(
+    mat_a: Node, mat_b: Node, *, offs: Node | None = None, bias: Node | None = None
+) -> Node:
+    """Products of groups: of mat_a[N, K]'s rows that end at `offs` with mat_b[G, K, M]; of
+    mat_a[G, M, K] with mat_b[K, N]'s columns that end there; of mat_a[M, N]'s columns with
+    mat_b[N, K]'s rows, [G, M, K]; or of both in batches, without `offs`. What lies behind the last
+    end gives 0."""
+    a, b = product_operands(mat_a, mat_b)
+    ranks = len(a.shape), len(b.shape)
+    if ranks == (3, 3) and offs is None:
+        found = g.matmul(a, b)
+    elif offs is None or set(ranks) not in ({2}, {2, 3}):
+        raise TensorError(
+            f"takes matrices, or batches of them, and where groups of matrices' rows end: "
+            f"{text(mat_a)} and {text(mat_b)} with offs={None if offs is None else text(offs)}"
+        )
+    elif ranks == (2, 3):
+        found = g.grouped_matmul(a, b, _groups(a.shape[0], offs))
+    elif ranks == (3, 2):
+        turned = g.grouped_matmul(g.transpose(b), g.transpose(a), _groups(b.shape[1], offs))
+        found = g.transpose(turned)
+    else:
+        group = _groups(b.shape[0], offs)
+        found = g.grouped_outer(g.transpose(a), b, group, offs.shape[0])
+    return found if bias is None else e.add(found, bias)
+
+
+def _groups(rows: int, ends: Node) -> Node:
+    """i64[rows], how many groups end before each row."""
+    shape = (rows, ends.shape[0])
+    row = g.expand(g.reshape(g.arange(rows), (rows, 1)), shape)
+    end = g.expand(g.reshape(g.cast(ends, DType.I64), (1, shape[1])), shape)
+    return g.reshape(g.reduce("sum", g.cast(g.le(end, row), DType.I64), (1,)), (rows,))
+
+
 @operator(aten="mv")
 def mv(x: Node, vec: Node) -> Node:
     """The product of a matrix and a vector."""

@@ -42,7 +42,7 @@ class MixtureOfExperts(Module):
     With a `capacity` an expert takes at most capacity * choices * tokens / experts tokens of each
     sequence, rounded up: first choices before second ones, then in the tokens' order. A choice
     that finds no place adds nothing (GShard, Lepikhin et al. 2020). Without one nothing is
-    dropped, and each expert computes every token: experts / choices times the work.
+    dropped, and an expert computes the tokens that chose it, however many these are.
 
     Parameters `up` (experts, width, hidden) and `down` (experts, hidden, width) have the experts
     along axis 0, so a strategy places them by `parameter *.up shard 0`. Raises TensorError for
@@ -106,7 +106,7 @@ class MixtureOfExperts(Module):
             DType.F32
         )
         if self.capacity is None:
-            taken, y_GTW = sent_GTKE, self._every(x_GTW, (sent_GTKE * top_GTK[..., None]).sum(2))
+            taken, y_GTW = sent_GTKE, self._all_choices(x_GTW, chosen_GTK, top_GTK)
         else:
             taken, y_GTW = self._within_capacity(x_GTW, sent_GTKE, top_GTK)
         if self.shared_up is not None and self.shared_down is not None:
@@ -121,11 +121,15 @@ class MixtureOfExperts(Module):
         )
         return y_GTW, routing
 
-    def _every(self, x_GTW: Tensor, weight_GTE: Tensor) -> Tensor:
-        """Every expert on every token."""
-        hidden = _activated(einsum("gtw,ewh->egth", x_GTW, self.up))
-        y_EGTW = einsum("egth,ehw->egtw", hidden, self.down)
-        return einsum("egtw,gte->gtw", y_EGTW, weight_GTE.to(y_EGTW.dtype))
+    def _all_choices(self, x_GTW: Tensor, chosen_GTK: Tensor, top_GTK: Tensor) -> Tensor:
+        """Each token by the experts that it chose, however many another one has."""
+        G, T, W = x_GTW.shape
+        K = self.choices
+        x_NW = x_GTW[:, :, None].expand(G, T, K, W).reshape(G * T * K, W)
+        chosen_N = chosen_GTK.reshape(G * T * K)
+        hidden_NH = _activated(F.grouped_matmul(x_NW, self.up, chosen_N))
+        y_NW = F.grouped_matmul(hidden_NH, self.down, chosen_N)
+        return (y_NW.reshape(G, T, K, W) * top_GTK[..., None]).sum(2)
 
     def _within_capacity(
         self, x_GTW: Tensor, sent_GTKE: Tensor, top_GTK: Tensor
