@@ -16,19 +16,20 @@ _LOOKS = 16
 
 class Crowd:
     """How many times slower than alone a thread of this process gets on, 1 or more; how late one
-    that sleeps was woken at worst, in `late_s`; and for how long one of this process or its
-    children had work and no processor, in `starved_s`."""
+    that sleeps was woken at worst, in `late_s`; for how long one of this process or its children
+    had work and no processor, in `starved_s`; and one of the whole machine, in `pressed_s`."""
 
     def __init__(self) -> None:
         self._wall_s, self._own_s = 0.0, 0.0
-        self.late_s = self.starved_s = 0.0
-        self._waited_s = _waited_s(os.getpid())
+        self.late_s = self.starved_s = self.pressed_s = 0.0
+        self._waited_s, self._pressed_s = _waited_s(os.getpid()), _pressed_s()
 
-    def own_s(self, wall_s: float, wakes: int) -> float:
+    def own_s(self, wall_s: float, wakes: int, elsewhere: bool) -> float:
         """What of a time this machine would have needed alone, if so many threads had to wake in it
-        one after the other."""
+        one after the other. `elsewhere`: what took it is a process that is no child of this one."""
         rest_s = max(0.0, wall_s - wakes * self.late_s)
-        return min(rest_s / self.factor(), max(0.0, rest_s - self.starved_s))
+        starved_s = max(self.starved_s, self.pressed_s) if elsewhere else self.starved_s
+        return min(rest_s / self.factor(), max(0.0, rest_s - starved_s))
 
     def looked_s(self) -> float:
         """For how long it has computed itself to see that."""
@@ -37,6 +38,7 @@ class Crowd:
     def count(self) -> None:
         """See for how long threads have waited for a processor."""
         self.starved_s = max(self.starved_s, _starved_s(os.getpid(), self._waited_s))
+        self.pressed_s = _pressed_s() - self._pressed_s
 
     def factor(self) -> float:
         """By all that was looked at since the beginning."""
@@ -108,6 +110,15 @@ def crowd() -> Iterator[Crowd]:
     finally:
         end.set()
         thread.join(10)
+
+
+def _pressed_s() -> float:
+    """For how long any thread of this machine had work and no processor since it began; 0 on a
+    system that does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        some = Path("/proc/pressure/cpu").read_text(encoding="ascii").partition("\n")[0]
+        return int(some.rpartition("total=")[2]) * 1e-6
+    return 0.0
 
 
 def _starved_s(process: int, before_s: dict[str, float]) -> float:

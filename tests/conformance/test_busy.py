@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from hal_conformance.busy import Deadline
+from hal_conformance import busy
+from hal_conformance.busy import Crowd, Deadline
 
 SPINS = "import os; os.sched_setaffinity(0, {%d}); print(flush=True)\nwhile True: pass"
 SLEEPS = "import time; print(flush=True); time.sleep(60)"
@@ -49,3 +50,14 @@ def test_a_process_that_does_nothing_has_no_longer(begun):
     assert 0 < deadline.left_s() <= 0.2
     time.sleep(0.4)
     assert deadline.left_s() <= 0
+
+
+def test_a_process_of_others_without_a_processor_has_longer(monkeypatch):
+    """A server of a remote device is no child: how long it waits is seen by the machine alone."""
+    pressed_s = iter((10.0, 10.3))
+    monkeypatch.setattr(busy, "_pressed_s", lambda: next(pressed_s))
+    monkeypatch.setattr(busy, "_starved_s", lambda process, before_s: 0.1)
+    crowd = Crowd()
+    crowd.count()
+    assert crowd.own_s(0.5, 0, elsewhere=True) == pytest.approx(0.2)
+    assert crowd.own_s(0.5, 0, elsewhere=False) == pytest.approx(0.4)
