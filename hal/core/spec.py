@@ -388,8 +388,8 @@ class DeviceSpec:
         device.
 
         A span MUST lie between submission and the end of the wait, and end after it starts
-        [timestamps.true]. A graph gives one span per command. Only the newest spans are kept; older
-        points give none.
+        [timestamps.true]. A graph gives one span per command, in their order. Only the newest spans
+        are kept; older points give none.
 
         Owner: the result is a plain value. Blocks: no. Raises: InvalidCall for a point not reached.
         """

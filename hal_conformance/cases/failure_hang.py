@@ -10,6 +10,7 @@ from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, S
 from hal.core.values import HealthState, Point
 from hal_conformance import busy, expect
 from hal_conformance.case import Cases, Level
+from hal_conformance.cases.failure_real import FOUND_S, LONGER, Spin, another, spin
 from hal_conformance.crowd import together
 from hal_conformance.faults import (
     HOOKS,
@@ -28,6 +29,11 @@ failure_hang = Cases("I", Level.RESILIENT)
 
 NEEDS = (Feature.INJECT,)
 HEALTH_S = 0.05
+_PARTS = (8, 32, 128)
+"""Into how many parts the work of the time that counts as a hang is divided: on a machine that is
+busy, a part may be late, and is tried smaller."""
+_TOGETHER = 3
+"""How many times as long as a hang the parts take together."""
 
 
 def _plant(rig: Rig, hook: str, scope: Scope = Scope.OPERATION) -> Failure:
@@ -150,6 +156,38 @@ def _(rig: Rig) -> None:
     gate.open()
     for point in points:
         rig.done(point)
+
+
+@failure_hang.case("getting-on-is-no-hang", "failure.hang", timeout_s=60, how=("each", "within"))
+def _(rig: Rig, how: str) -> None:
+    """Launches that take longer together than it takes to find a hang, and each a part of that,
+    are no hang. Nor is one launch whose instances end one after the other, on a device that sees
+    them end; one that does not see it is not proved to tell work from a hang."""
+    limit_s = progress_s(rig.device)
+    for parts in _PARTS if how == "each" else _PARTS[:1]:
+        with another(rig) as other:
+            rounds = max(1, int(Spin.of(other).count / LONGER / parts))
+            instances = 1 if how == "each" else 2 * parts
+            if instances > other.info.limits.grid[0]:
+                raise expect.Unfit(f"the device has no grid of {instances}")
+            bound = other.device.bind(other.program(spin()), (other.buffer(4), rounds))
+            (line,) = lines(other, 1)
+            begin_s, point = time.monotonic(), other.device.launch(bound, (1, 1, 1), line, ())
+            try:
+                while time.monotonic() - begin_s < _TOGETHER * limit_s:
+                    for _ in range(_TOGETHER * parts // instances):
+                        point = other.device.launch(bound, (instances, 1, 1), line, ())
+                    other.done(point, timeout_s=FOUND_S)
+            except OperationFailed as error:
+                found = expect.failure(error, FailureKind.HANG)
+            else:
+                return
+    text = f"work that gets on was taken for a hang after {limit_s} s of it: {found.message}"
+    if how == "each":
+        raise expect.Wrong(
+            f"a launch of a {parts}th of that and the next, one after the other: {text}"
+        )
+    raise expect.Unproved(f"the device may not see instances end: {text}")
 
 
 @failure_hang.case("works-after-a-hang", "failure.hang", "submit.apart", needs=NEEDS)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, add, binary, cast, mul, program_id, unary, where
+from hal.tile.build import Builder, add, binary, cast, const, mul, program_id, unary, where
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
@@ -126,9 +126,7 @@ def _(rig: Rig, numbers: str) -> None:
     """Each of many instances rounds sums and products of float32 to nearest, and keeps denormals
     where the device says so: how a core rounds is a register of each thread that works."""
     need(rig, F32)
-    ulp = rig.info.numeric.ulp
-    if max(ulp.get(name, 1.0) for name in ("add", "mul")) > 0.5:
-        raise expect.Unfit("the device does not round sums and products to nearest")
+    rounds_once(rig)
     if numbers == "denormal" and not rig.info.numeric.denormals:
         raise expect.Unfit("the device does not keep denormals of float32")
     count = min(affordable(rig, 1 << 12, 0.2), rig.info.limits.grid[0])
@@ -149,6 +147,84 @@ def _(rig: Rig, numbers: str) -> None:
             f"{bad.size} of {count} instances round {numbers} numbers otherwise than to nearest, "
             f"or flush them: the first is {bad[0]}, the last {bad[-1]}"
         )
+
+
+def rounds_once(rig: Rig) -> None:
+    """The device rounds sums and products of float32 to nearest; else the case says nothing."""
+    ulp = rig.info.numeric.ulp
+    if max(ulp.get(name, 1.0) for name in ("add", "mul")) > 0.5:
+        raise expect.Unfit("the device does not round sums and products to nearest")
+
+
+@kernels_floats.case("chains-in-order", "launch.exact", dtype=(F64, F32))
+def _(rig: Rig, dtype: DType) -> None:
+    """A compiler that adds or multiplies in another order than the program gets other numbers: none
+    here may be cancelled, gathered, made beforehand or taken from the other end."""
+    rounds_once(rig)
+    x, y, z = rig.random.standard_normal((3, 256)).astype(NUMPY[dtype])
+    x *= NUMPY[dtype].type(2.0 ** (dtype.mantissa // 2))
+    chains = (
+        *(
+            ("add", "sub", "xyx"),
+            ("add", "sub", "xyy"),
+            ("sub", "add", "xyy"),
+            ("sub", "sub", "xyx"),
+        ),
+        *(
+            ("add", "add", "xyz"),
+            ("add", "add", "zyx"),
+            ("add", "add", "yxy"),
+            ("div", "mul", "xyy"),
+        ),
+        *(
+            ("mul", "mul", "xyz"),
+            ("mul", "mul", "zyx"),
+            ("mul", "mul", "yxy"),
+            ("mul", "div", "xyy"),
+        ),
+        *(("add", "add", "xkl"), ("mul", "mul", "xkl"), ("add", "sub", "ykk")),
+    )
+
+    def body(*inputs: Node) -> list[Node]:
+        numbers = (const(k, dtype, inputs[0].shape) for k in (4099.3, 0.7))
+        given = dict(zip("xyzkl", (*inputs, *numbers), strict=True))
+        return [
+            binary(then, binary(first, given[names[0]], given[names[1]]), given[names[2]])
+            for first, then, names in chains
+        ]
+
+    outputs = [dtype] * len(chains)
+    got = computed(rig, body, (x, y, z), outputs)
+    wanted = computed(rig, body, (x, y, z), outputs, golden=True)
+    for (first, then, names), mine, right in zip(chains, got, wanted, strict=True):
+        what = f"({names[0]} {first} {names[1]}) {then} {names[2]}"
+        expect.same(mine, right, f"{what}, one operation after the other")
+
+
+@kernels_floats.case("sums-of-rounds-in-order", "launch.exact", width=(1, 8))
+def _(rig: Rig, width: int) -> None:
+    """A loop that adds a number in each round adds them in the order of its rounds."""
+    need(rig, F32, DType.I64)
+    rounds_once(rig)
+    rounds = 331
+    b = Builder("rounds")
+    x, y = b.buffer("x", F32), b.buffer("y", F32, reads=False, writes=True)
+
+    def body(i: Node, total: Node) -> list[Node]:
+        return [add(total, b.load(x, mul(i, width), (width,), (1,)))]
+
+    zero = const(0, F32, (width,))
+    (total,) = b.loop(0, b.scalar("n", DType.I64), 1, body, [zero])
+    b.store(y, 0, total, (1,))
+    size = 2.0 ** rig.random.integers(0, 12, (rounds, width))
+    numbers = (rig.random.standard_normal((rounds, width)) * size).astype(np.float32)
+    arrays = {"x": numbers.ravel(), "y": np.zeros(width, np.float32)}
+    wanted = np.add.accumulate(numbers, axis=0)[-1]
+    expect.same(
+        rig.run(b.kernel(), {**arrays, "n": rounds})["y"],
+        wanted,
+        f"sums in the order of {rounds} rounds",
+    )
 
 
 @kernels_floats.case("denormals-narrow", "launch.exact", dtype=(F16, BF16))

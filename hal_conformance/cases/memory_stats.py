@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hal.core.description import Feature, SpaceKind
-from hal.core.errors import InvalidCall
+from hal.core.errors import InvalidCall, OutOfMemory
 from hal.core.values import AllocOptions, Buffer, MemoryStats
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
@@ -32,6 +32,23 @@ def _(rig: Rig) -> None:
     rig.device.free(b)
     rig.device.free(c)
     expect.equal(rig.device.stats(""), MemoryStats(0, 4333, 3, 0), "the counts after all frees")
+
+
+@memory_stats.case("stats-of-large-buffers", "stats.exact", needs=STATS)
+def _(rig: Rig) -> None:
+    """Beyond each power of two at which a count may wrap, as far as the device has the memory."""
+    for bits in (16, 24, 26):
+        nbytes = (1 << bits) + 3
+        before = rig.device.stats("")
+        try:
+            large = rig.device.alloc(nbytes, PLAIN)
+        except OutOfMemory:
+            break
+        after = rig.device.stats("")
+        peak = max(before.peak_nbytes, before.live_nbytes + nbytes)
+        told = (after.live_nbytes - before.live_nbytes, after.peak_nbytes)
+        expect.equal(told, (nbytes, peak), f"(live, peak) bytes with a buffer of {nbytes}")
+        rig.device.free(large)
 
 
 @memory_stats.case("stats-of-empty-buffers", "stats.exact", needs=STATS)

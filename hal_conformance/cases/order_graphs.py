@@ -167,15 +167,17 @@ def _(rig: Rig) -> None:
         expect.same(rig.array(buffer, dtype), wanted, f"the cell of replay {number}")
 
 
-@order_graphs.case("slot-takes-a-region", "replay.slots", needs=NEEDS)
-def _(rig: Rig) -> None:
+@order_graphs.case("slot-takes-a-region", "replay.slots", needs=NEEDS, cell=(2, 600, 9000, 140_000))
+def _(rig: Rig, cell: int) -> None:
+    """However far in its buffer the region begins."""
     dtype = element(rig, ints=True)
-    array = np.arange(4 * N).astype(NUMPY[dtype])
+    array = np.arange((cell + 2) * N).astype(NUMPY[dtype])
     buffer, nbytes = rig.buffer(array), N * dtype.nbytes
     graph = _slotted(rig, dtype)
-    region = buffer.region(2 * nbytes, nbytes)
+    region = buffer.region(cell * nbytes, nbytes)
     rig.done(rig.device.replay(graph, (region, 3), rig.timeline(), ()))
-    array[2 * N : 3 * N] = turned(array[2 * N : 3 * N], [3, 3])
+    place = slice(cell * N, (cell + 1) * N)
+    array[place] = turned(array[place], [3, 3])
     expect.same(rig.array(buffer, dtype), array, "the buffer around the region")
 
 

@@ -33,10 +33,10 @@ def _(rig: Rig) -> None:
 @order_host_call.case("host-calls-in-order", "host_call.order", needs=NEEDS)
 def _(rig: Rig) -> None:
     seen: list[int] = []
-    for number in range(60):
+    for number in range(600):
         point = rig.device.host_call(partial(seen.append, number), rig.timeline(), ())
     rig.done(point)
-    expect.equal(seen, list(range(60)), "the order of the calls")
+    expect.equal(seen, list(range(600)), "the order of the calls")
 
 
 @order_host_call.case("host-call-sees-earlier-work", "host_call.order", needs=NEEDS)

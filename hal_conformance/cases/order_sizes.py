@@ -12,7 +12,7 @@ import numpy as np
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
-from hal.core.errors import HalError
+from hal.core.errors import Failure, FailureKind, HalError, Scope
 from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
@@ -60,6 +60,30 @@ def _(rig: Rig, kind: str, count: int) -> None:
         kept.open()
         rig.done(point)
         device.free(line)
+
+
+@order_sizes.case("failed-wait-beyond", "submit.poisoned", "submit.fails", kind=KINDS)
+def _(rig: Rig, kind: str) -> None:
+    """One failed wait of many, before the operation is submitted or behind that, fails it."""
+    one, device = work(rig, kind), rig.device
+    failure = Failure(FailureKind.ABORTED, Scope.OPERATION, rig.name, "signal", "planted")
+    for count, is_before in itertools.product((2, *COUNTS[:2]), (True, False)):
+        (line,) = lines(rig, 1)
+        opened, failing = rig.gate(), rig.gate()
+        opened.open()
+        waits = [opened.point] * count
+        waits[count - 1] = failing.point
+        if is_before:
+            failing.fail(failure)
+        point = one.submit(line, waits)
+        if not is_before:
+            failing.fail(failure)
+        when = "before" if is_before else "behind"
+        what = f"a {kind} of which wait {count} of {count} failed {when} its submission"
+        expect.equal(rig.failed(point), failure, f"the failure of {what}")
+        expect.equal(one.ran(), False, f"whether {what} ran")
+        for handle in (line, opened.timeline, failing.timeline):
+            device.free(handle)
 
 
 @order_sizes.case("submits-at-once", "submit.async", kind=KINDS)
@@ -344,6 +368,12 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
         graph = device.record([LaunchCommand(bound, (1, 1, 1))])
         kinds["record"] = lambda: device.free(device.record([FillCommand(cell.region(), b"\0")]))
         kinds["replay"] = lambda: device.replay(graph, (), line, ())
+    if Feature.STATS in rig.info.features:
+        kinds["stats"] = lambda: device.stats("")
+    if Feature.TIMESTAMPS in rig.info.features:
+        reached = fill.submit(line, ())
+        rig.done(reached)
+        kinds["timestamps"] = lambda: device.timestamps(reached)
     seen = [space.name for space in rig.info.spaces if space.host_visible and space.coherent]
     if Feature.MAP in rig.info.features and seen:
         shown = rig.buffer(4096, space=seen[0])
@@ -355,7 +385,7 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
 
 GROWN = (
     "launch", "copy", "fill", "bind", "alloc", "timeline", "gate", "wait", "health", "describe",
-    "host_call", "record", "replay", "load", "map", "import_host",
+    "host_call", "record", "replay", "load", "map", "import_host", "stats", "timestamps",
 )  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from hal_conformance.steps import KINDS, lines, work
 order_timestamps = Cases("F", Level.ASYNC)
 
 NEEDS = (Feature.TIMESTAMPS,)
+_VALUES = (18, 258, 1026)
+"""Behind the powers of two at which a ring of spans may end."""
 
 
 def _check(spans: Sequence[Span], count: int, begin_ns: int, end_ns: int) -> None:
@@ -74,16 +76,37 @@ def _(rig: Rig) -> None:
         expect.that(before.end_ns <= after.start_ns, f"{after} starts before {before} ends")
 
 
-@order_timestamps.case(
-    "span-for-each-command", "timestamps.true", needs=(Feature.TIMESTAMPS, Feature.GRAPH)
-)
+@order_timestamps.case("span-of-the-newest", "timestamps.true", needs=NEEDS)
 def _(rig: Rig) -> None:
-    buffer = rig.buffer(64)
-    graph = rig.device.record([FillCommand(buffer.region(8 * i, 8), b"\1") for i in range(5)])
+    """However many operations were before it on the timeline."""
+    fill = work(rig, "fill")
+    for value in range(1, max(_VALUES) + 1):
+        if value in _VALUES:
+            rig.done(Point(rig.timeline(), value - 1))
+        begin_ns = time.monotonic_ns()
+        point = fill.submit(rig.timeline(), ())
+        if value in _VALUES:
+            rig.done(point)
+            _check(rig.device.timestamps(point), 1, begin_ns, time.monotonic_ns())
+
+
+@order_timestamps.case(
+    "span-for-each-command",
+    "timestamps.true",
+    needs=(Feature.TIMESTAMPS, Feature.GRAPH),
+    count=(5, 71, 263),
+)
+def _(rig: Rig, count: int) -> None:
+    """In the order of the commands, of which each waits for all before it."""
+    buffer = rig.buffer(8 * count)
+    graph = rig.device.record([FillCommand(buffer.region(8 * i, 8), b"\1") for i in range(count)])
     begin_ns = time.monotonic_ns()
     point = rig.device.replay(graph, (), rig.timeline(), ())
     rig.done(point)
-    _check(rig.device.timestamps(point), 5, begin_ns, time.monotonic_ns())
+    spans = rig.device.timestamps(point)
+    _check(spans, count, begin_ns, time.monotonic_ns())
+    starts = [span.start_ns for span in spans]
+    expect.equal(starts, sorted(starts), "the starts of the spans in the order of the commands")
 
 
 @order_timestamps.case("no-span-before-the-point", "timestamps.true", needs=NEEDS)

@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 import click
 from hal_plugin_cpu import plugin as cpu
+from hal_plugin_opencl import plugin as opencl
 
 import hal
 from hal.core.spec import hookimpl
@@ -33,15 +34,18 @@ from hal_conformance.rig import Rig, Setting
 from tests.mutants.hooks import hooks
 from tests.mutants.meanings import meanings
 from tests.mutants.population import KEPT, Generated, population
+from tests.mutants.reports import reports
+from tests.mutants.texts import texts
 
 KILLS = Path(__file__).with_name("generated.json")
 PATIENCE_S = (1.5, 5.0, 20.0)
 """How long a case waits here for what must happen, on a machine that has nothing else to do: the
 next longer where the right device is red, too."""
-PLUGINS: dict[str, Any] = {"reference": reference, "cpu": cpu}
+PLUGINS: dict[str, Any] = {"reference": reference, "cpu": cpu, "opencl": opencl}
 SETTINGS = {
     "reference": {"progress_ms": "100"},
     "cpu": {"progress_s": "0.2", "memory_nbytes": str(1 << 30)},
+    "opencl": {"progress_s": "5", "memory_nbytes": str(1 << 28)},
 }
 NOT_THESE = ("A.", "K.", "J.", "G.", "H.")
 
@@ -179,7 +183,9 @@ def wrong(kills: Iterable[Kill]) -> list[str]:
 
 NOT_GENERATED = (
     "A cache that forgets the compiler's version: no case can give a device another compiler.",
-    "Wrong code of one compiler: faults of tile operations stand in an interpreter alone.",
+    "Wrong code of sunway's compiler: faults of texts stand in llvm-ir/1 and opencl-c/1 alone.",
+    "Reports of instances that end: a machine may be right that cannot tell them. Then the level "
+    "says that `I.getting-on-is-no-hang-within` is not proved.",
     "What is slow and declared nowhere: a device that declares no figure is as slow as it likes.",
     "Misaligned memory of a device whose programs are all in hal-tile/1 and that maps none: nobody "
     "sees an address there.",
@@ -191,15 +197,16 @@ _HEAD = """
 ## Generated faults
 
 Each class of fault at every place where it can be, at several sizes: at the hooks of the reference
-device, which is the template of every plugin, and of the CPU plugin's, and in the operations of a
-device's own interpreter (`make mutants`). A case kills a fault when it is red with it and green
-without. The tests draw new samples. {} of {} are killed.
+device, which is the template of every plugin, and of the CPU plugin's, in the operations of a
+device's own interpreter, and in what compilers of LLVM IR and of OpenCL C make of a text (`make
+mutants`). A case kills a fault when it is red with it and green without. The tests draw new
+samples. {} of {} are killed.
 
 | class | place | killed | by |
 | --- | --- | --- | --- |"""
 
 
-ALL = (*population(), *meanings(), *hooks())
+ALL = (*population(), *meanings(), *hooks(), *reports(), *texts())
 
 
 def main(*texts: str) -> None:

@@ -49,6 +49,8 @@ _SHAPES: dict[str, Callable[[Hook], Hook]] = {
     "map": lambda c: lambda region, writable: c(region, writable),
     "import_host": lambda c: lambda memory: c(memory),
     "subscribe": lambda c: lambda callback: c(callback),
+    "timestamps": lambda c: lambda point: c(point),
+    "stats": lambda c: lambda space: c(space),
 }
 SUBMITTED = ("launch", "copy", "fill", "replay", "host_call")
 
@@ -343,6 +345,27 @@ def _run_swallowed(device: Any) -> None:
 def _hangs_unseen(device: Any) -> None:
     """Nobody notices a machine that does not return."""
     device._scheduler._watch._lose = lambda doing, steps: None
+
+
+class _Stuck:
+    """What a thread works on, as one sees it who never hears that it goes on."""
+
+    steps = 0
+
+    def __init__(self, doing: Any) -> None:
+        self._doing = doing
+
+    @property
+    def operation(self) -> str:
+        return str(self._doing.operation and "work")
+
+
+def _steps_lost(device: Any) -> None:
+    """What a device reports of its progress from one operation to the next is lost, and its machine
+    says nothing of its own."""
+    device._session.machine._beat = lambda: None
+    watch = device._scheduler._watch
+    watch._doing = _Stuck(watch._doing)
 
 
 def _stale_program(same: Callable[[Any], object]) -> Callable[[Any], None]:
@@ -962,6 +985,15 @@ def _of_machine() -> Iterator[Generated]:
         (".real-hang",),
         ("progress",),
         _hangs_unseen,
+    )
+    yield Generated(
+        "swallowed",
+        "machine progress",
+        "between operations",
+        "reference",
+        (".getting-on",),
+        ("gets on",),
+        _steps_lost,
     )
 
     def kept(nbytes: int) -> Callable[[Any], None]:
