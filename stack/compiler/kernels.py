@@ -168,8 +168,8 @@ def order_clusters(
         prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
-    copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     take_over(prepared, fusion, order)
+    copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)
     stored = stored_roots(prepared, fusion)
     emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)

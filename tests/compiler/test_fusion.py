@@ -118,6 +118,14 @@ def test_what_others_read_later_or_elsewhere_is_not_written_over() -> None:
     check([g.neg(y), g.matmul(y, g.exp(y))], (x,), arrays(x))
 
 
+def test_an_update_that_is_copied_at_the_end_is_not_written_over() -> None:
+    """Outputs took the memory of what was yet to be copied: the input became what lay there."""
+    x = source(0, 8)
+    turned = g.add(g.flip(x, (0,)), x)
+    program = check([turned, g.neg(turned)], (x,), arrays(x), updates=((0, 0),))
+    assert len(program.copies) == 1
+
+
 def test_swapped_inputs_need_one_copy() -> None:
     a, b = source(0, 10), source(1, 10)
     program = check([b, a], [a, b], arrays(a, b), updates=((0, 0), (1, 1)))
