@@ -58,6 +58,22 @@ def test_long_reductions_go_in_steps(shape: tuple[int, ...]) -> None:
     check([g.reduce("sum", x, tuple(range(len(shape)))), g.reduce("max", x, (0,))], [x], arrays(x))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_chosen_matrices_need_no_copy(turned: bool) -> None:
+    """A product reads them where they are; one that is out of range is 0, and other gathers are
+    copied."""
+    x, w = g.input(0, Type((5, 9, 17), DType.F32)), g.input(1, Type((3, 17, 17), DType.F32))
+    at = g.input(2, Type((5,), DType.I64))
+    some = g.gather(w, at, 0)
+    given = arrays(x, w)
+    numbers = np.array([2, -1, 0, 3, 2])
+    product = g.matmul(x, g.transpose(some) if turned else some)
+    assert len(check([product], [x, w, at], [*given, numbers]).calls) == 1
+    rows = g.gather(g.reshape(w, (51, 17)), at, 0)
+    other = g.matmul(g.reshape(x, (45, 17)), g.transpose(rows))
+    assert len(check([other], [x, w, at], [*given, numbers]).calls) == 2
+
+
 def test_attention_needs_no_copy_of_a_view() -> None:
     x, w, bias, out = source(0, 16, 8), source(1, 24, 8), source(2, 24), source(3, 8, 8)
     y = g.add(g.matmul(attention(x, w, bias, 2, 2), out), x)

@@ -182,6 +182,18 @@ def _many_rows():
     }
 
 
+def _chosen_matrices(dtype, transposed):
+    a, left = _random((9, 40, 33), dtype)
+    b, right = _random((4, 70, 33) if transposed else (4, 33, 70), dtype, 1)
+    index = g.input(2, Type((9,), DType.I64))
+    some = g.gather(b, index, 0)
+    return g.matmul(a, g.transpose(some) if transposed else some), {
+        a: left,
+        b: right,
+        index: np.random.default_rng(3).integers(-1, 5, 9),
+    }
+
+
 LARGE = {
     "sum of all": lambda: _long_reduce("sum", (300, 300), None),
     "max of all": lambda: _long_reduce("max", (70001,), None),
@@ -197,6 +209,8 @@ LARGE = {
     "matmul in bf16": lambda: _large_matmul(65, 64, 130, DType.BF16, True),
     "matmul in f16": lambda: _large_matmul(33, 64, 70, DType.F16, False),
     "matmul of one row": lambda: _large_matmul(1, 300, 200, DType.F32, False),
+    "chosen matrices": lambda: _chosen_matrices(DType.F32, False),
+    "chosen matrices in bf16": lambda: _chosen_matrices(DType.BF16, True),
     "gather and scatter": _many_rows,
 }
 

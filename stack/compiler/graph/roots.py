@@ -93,6 +93,16 @@ def _matmul_operand(n: Node, roots: Mapping[Node, object]) -> Node:
     return n
 
 
+def _chosen_matrices(n: Node) -> Node | None:
+    """The gather that a batch of matrices is, each of them as a whole, below casts and turns of all
+    of them: a product reads those that are chosen where they are."""
+    rank = len(n.shape)
+    while n.op == "cast" or (n.op == "permute" and n["perm"][:-2] == tuple(range(rank - 2))):
+        n = n.srcs[0]
+    whole = n.op == "gather" and not n["batch"] and len(n.srcs[0].shape) - n["axis"] > 2
+    return n if whole else None
+
+
 def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
     roots: dict[Node, None] = dict.fromkeys(base(o) for o in request.outputs)
     for n in order:
@@ -105,8 +115,10 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
     for n in order:
         if n.op == "matmul" or n.op in SEALED:
             count = 4 if n.op == "attention_gradients" else 3
-            operands = (_matmul_operand(s, roots) for s in n.srcs[:count])
-            roots.update(dict.fromkeys(operands))
+            for s in n.srcs[:count]:
+                chosen = _chosen_matrices(s) if n.op == "matmul" else None
+                operands = (_matmul_operand(s, roots),) if chosen is None else chosen.srcs
+                roots.update(dict.fromkeys(below_views(o, roots) for o in operands))
         elif n.op == "gather":
             roots[below_views(n.srcs[0], roots)] = None
     return roots
