@@ -21,7 +21,7 @@ from stack.framework.apply import common_device, evaluate
 from stack.framework.cell import Trace, here, hooked, owners, settle, tracing, under_way
 from stack.framework.create import tensor
 from stack.framework.devices import default_device
-from stack.framework.errors import TensorError, TracingError, where_called
+from stack.framework.errors import TensorError, TracingError, name_of, where_called
 from stack.framework.functions import cat
 from stack.framework.modes import grad_enabled
 from stack.framework.reverse import leads_to_leaf, rules
@@ -54,7 +54,7 @@ def scan(
     sizes = {x.shape[0] for x in moved}
     if len(sizes) != 1:
         raise _refused(f"scan: xs have sizes {sorted(sizes)} along dim {dim}; one is needed")
-    name = _name(combine_fn)
+    name = name_of(combine_fn)
 
     def step(given: list[Tensor]) -> tuple[list[Tensor], Spec]:
         carry, y = combine_fn(
@@ -92,7 +92,7 @@ def while_loop(
             carried = _as_tuple(body_fn(*carried))
         return carried
     begins, form = _tensors(carried, "carried_inputs")
-    name = _name(body_fn)
+    name = name_of(body_fn)
 
     def step(given: list[Tensor]) -> tuple[list[Tensor], Spec]:
         after = _as_tuple(body_fn(*unflatten(form, iter(given[1:]))))
@@ -121,17 +121,17 @@ def cond(
     if tracing() is None or not isinstance(pred, Tensor):
         return (true_fn if bool(pred) else false_fn)(*operands)
     taken = _flag(pred, pred)
-    shown = _outline(_name(true_fn), true_fn, operands)
+    shown = _outline(name_of(true_fn), true_fn, operands)
     before = [_zeros(t, pred.device) for t in shown.types]
 
     def run(function: Callable[..., Any], flag: Tensor, before: list[Tensor]) -> list[Tensor]:
-        name = _name(function)
+        name = name_of(function)
 
         def step(given: list[Tensor]) -> tuple[list[Tensor], Spec]:
             found, form = _tensors(function(*operands), f"what {name} gives")
             if form != shown.form or [x.node.type for x in found] != list(shown.types):
                 raise _refused(
-                    f"cond: {name} gives {_types(found)}, {_name(true_fn)} "
+                    f"cond: {name} gives {_types(found)}, {name_of(true_fn)} "
                     f"{', '.join(str(t) for t in shown.types)}; branches give the same"
                 )
             return [_no(given[0]), *found], Spec()
@@ -159,7 +159,7 @@ def associative_scan(
     while shift < size:
         early = unflatten(form, iter([x.narrow(dim, 0, size - shift) for x in leaves]))
         late = unflatten(form, iter([x.narrow(dim, shift, size - shift) for x in leaves]))
-        both, _ = _tensors(combine_fn(early, late), f"what {_name(combine_fn)} gives")
+        both, _ = _tensors(combine_fn(early, late), f"what {name_of(combine_fn)} gives")
         leaves = [cat([x.narrow(dim, 0, shift), y], dim) for x, y in zip(leaves, both, strict=True)]
         shift *= 2
     return unflatten(form, iter([x.flip(dim) if reverse else x for x in leaves]))
@@ -409,10 +409,6 @@ def _no(flag: Tensor) -> Tensor:
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def _refused(text: str) -> TensorError:

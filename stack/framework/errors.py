@@ -4,9 +4,10 @@ do."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 _PACKAGES = tuple(str(Path(__file__).parents[1] / name) for name in ("framework", "recorder"))
 
@@ -58,6 +59,11 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
     near = get_close_matches(name, list(present), 3)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
     return AttributeError(f"{space}.{name} is not here{hint}", name=name)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What an error calls a function: its type, where it has no name, as a partial one has none."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def where_called() -> str:

@@ -28,7 +28,7 @@ from stack.framework.cell import (
     under_way,
 )
 from stack.framework.devices import default_device, engine
-from stack.framework.errors import TensorError, where_called
+from stack.framework.errors import TensorError, name_of, where_called
 from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize
@@ -275,7 +275,7 @@ class Jitted(Generic[P, R]):
 
     @property
     def _name(self) -> str:
-        return self._function.__name__
+        return name_of(self._function)
 
     @property
     def launches(self) -> int:

@@ -2,6 +2,7 @@
 place."""
 
 import gc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -465,6 +466,15 @@ def test_a_jitted_function_within_another_is_part_of_it(engine):
 def test_an_unhashable_argument_is_named():
     with pytest.raises(ht.TensorError, match="neither an array nor hashable"):
         ht.jit(lambda x: x)({1, 2})
+
+
+def test_what_has_no_name_of_its_own_is_captured():
+    model = ht.nn.Linear(2, 2)
+    x = ht.ones(1, 2)
+    for function in (partial(ht.add, other=x), model):
+        captured = ht.jit(function)
+        assert captured(x).tolist() == function(x).tolist()
+        assert captured.traced == 1
 
 
 def test_known_values_of_overwritten_state_are_forgotten():
