@@ -23,6 +23,7 @@ from stack.framework.expr.operand import Number
 from stack.framework.expr.public import Public, publish
 from stack.framework.faces import expose
 from stack.framework.host import host_array
+from stack.framework.layout import any_layout
 from stack.framework.pairs import (
     ComplexTensor,
     ComplexType,
@@ -54,6 +55,7 @@ def tensor(
 ) -> ComplexTensor: ...
 
 
+@any_layout
 def tensor(
     data: Any,
     *,
@@ -168,6 +170,7 @@ def _shape(sizes: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
         ) from None
 
 
+@any_layout
 def full(
     size: Sequence[int],
     fill_value: Number,
@@ -181,6 +184,7 @@ def full(
     return made(g.full, tuple(size), fill_value, kind, device=device, requires_grad=requires_grad)
 
 
+@any_layout
 def zeros(
     *sizes: int | Sequence[int],
     size: Sequence[int] | None = None,
@@ -198,6 +202,7 @@ def zeros(
     )
 
 
+@any_layout
 def ones(
     *sizes: int | Sequence[int],
     size: Sequence[int] | None = None,
@@ -218,6 +223,7 @@ def ones(
 empty = zeros
 
 
+@any_layout
 def full_like(
     x: Tensor,
     fill_value: Number,
@@ -231,6 +237,7 @@ def full_like(
     return full(x.shape, fill_value, dtype=kind, device=place, requires_grad=requires_grad)
 
 
+@any_layout
 def zeros_like(
     x: Tensor,
     *,
@@ -241,6 +248,7 @@ def zeros_like(
     return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@any_layout
 def ones_like(
     x: Tensor,
     *,
@@ -254,6 +262,7 @@ def ones_like(
 empty_like = zeros_like
 
 
+@any_layout
 def arange(
     start: Number,
     end: Number | None = None,
@@ -269,6 +278,7 @@ def arange(
     return made(create.arange, first, last, step, kind, device=device, requires_grad=requires_grad)
 
 
+@any_layout
 def linspace(
     start: Number,
     end: Number,
@@ -283,6 +293,7 @@ def linspace(
     return made(create.linspace, *given, device=device, requires_grad=requires_grad)
 
 
+@any_layout
 def eye(
     n: int,
     m: int | None = None,
@@ -304,6 +315,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:
     return tensor(np.from_dlpack(ext_tensor))
 
 
+@any_layout
 def scalar_tensor(
     s: Number, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -311,6 +323,7 @@ def scalar_tensor(
     return full((), s, dtype=dtype or DType.F32, device=device, requires_grad=requires_grad)
 
 
+@any_layout
 def logspace(
     start: Number,
     end: Number,

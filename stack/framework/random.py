@@ -37,6 +37,7 @@ from stack.framework.create import tensor
 from stack.framework.devices import default_device, engine, placed
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
+from stack.framework.layout import any_layout
 from stack.framework.recorded import record, tape_of
 from stack.framework.tensor import Tensor, apply, on_tape
 
@@ -307,6 +308,7 @@ def _float(given: DType) -> DType:
     return dtype
 
 
+@any_layout
 def rand(
     *sizes: int | Sequence[int],
     size: Sequence[int] | None = None,
@@ -323,6 +325,7 @@ def rand(
     return made.requires_grad_() if requires_grad else made
 
 
+@any_layout
 def randn(
     *sizes: int | Sequence[int],
     size: Sequence[int] | None = None,
@@ -339,6 +342,7 @@ def randn(
     return made.requires_grad_() if requires_grad else made
 
 
+@any_layout
 def rand_like(
     x: Tensor,
     *,
@@ -349,6 +353,7 @@ def rand_like(
     return rand(x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device)
 
 
+@any_layout
 def randn_like(
     x: Tensor,
     *,
@@ -381,6 +386,7 @@ def randint(
 ) -> Tensor: ...
 
 
+@any_layout
 def randint(
     low: int,
     high: Any,
@@ -405,6 +411,7 @@ def randint(
     return Tensor(g.reshape(g.cast(e.add(chosen, low), kind), tuple(size)), name)
 
 
+@any_layout
 def randperm(
     n: int,
     *,

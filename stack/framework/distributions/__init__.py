@@ -139,7 +139,7 @@ relaxed_categorical studentT transformed_distribution uniform weibull
 """PyTorch's modules of one distribution each, by which programs import from them, too."""
 
 for _module in _MODULES.split():
-    sys.modules[f"{__name__}.{_module}"] = sys.modules[__name__]
+    sys.modules[f"{__name__}.{_module}"] = vars()[_module] = sys.modules[__name__]
 
 if not TYPE_CHECKING:
 

@@ -31,7 +31,10 @@ def arange(start: float, end: float, step: float, dtype: DType) -> Node:
 
 
 def linspace(start: float, end: float, steps: int, dtype: DType) -> Node:
-    """`steps` evenly spaced numbers from start to end, both included."""
+    """`steps` evenly spaced numbers from start to end, both included; integers without what is
+    behind the point."""
+    if not dtype.is_float:
+        return g.cast(linspace(int(start), int(end), steps, DType.F64), dtype)
     if steps < 2:
         return g.full((steps,), start, dtype)
     places, by = g.arange(steps, dtype), (end - start) / (steps - 1)

@@ -17,6 +17,8 @@ from hal_plugin_sunway.chip import Chip
 
 _SLICE_S = 1.0
 _END_S = 5.0
+_KILLED_S = 60.0
+"""A busy machine takes back the memory of a process late."""
 
 
 class CoreGroupFailure(Exception):
@@ -116,7 +118,7 @@ class CoreGroup:
     def end(self) -> None:
         """End the process, whatever it does."""
         self._process.kill()
-        self._process.wait(_END_S)
+        self._process.wait(_KILLED_S)
         self._link.close()
 
     def _tell(self, order: str) -> None:
@@ -136,7 +138,7 @@ class CoreGroup:
             taken, self._rest = self._rest[:nbytes], self._rest[nbytes:]
             text = taken.decode(errors="replace")
         if lost := words[0] == "last":
-            self._process.wait(_END_S)
+            self._process.wait(_KILLED_S)
         text, line = _placed(text, int(words[2]), loaded)
         raise CoreGroupFailure(words[1], line, text, lost)
 
@@ -174,7 +176,7 @@ class CoreGroup:
             status = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            status = self._process.wait(_END_S)
+            status = self._process.wait(_KILLED_S)
         return CoreGroupFailure("lost", 0, f"the core group's process ended with {status}", True)
 
 
