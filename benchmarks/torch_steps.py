@@ -73,7 +73,7 @@ def held() -> str:
     counts = bridge.stats()["hal:0"]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return (
-        f"places {tape._points}, operands {len(tape._operands)}, plans {len(tape._plans)}, "
+        f"places {tape._points}, operands {len(tape.operands)}, plans {len(tape._plans)}, "
         f"compiled {counts['compiled']}, generalised {counts.get('generalised', 0)}, families "
         f"{dict(tape.engine.families.compiled)}, pool {memory['reserved_bytes.all.current']:,} B, "
         f"raw allocations {memory['num_device_alloc']}, process at most {peak} MiB"

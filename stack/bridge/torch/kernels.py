@@ -174,13 +174,17 @@ def _apart(what: str, here: str, there: torch.device) -> RuntimeError:
 def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> tuple[Any, ...]:
     """Arguments as parts of a tape's key."""
     parts: list[Any] = []
+    held, generation, operands = storages, tape.generation, tape.operands
     for a in args:
         kind = type(a)
         if kind is Tensor or kind is Parameter:
             at = a.data_ptr()
-            storage = storages.get(at >> SHIFT)
+            storage = held.get(at >> SHIFT)
             if storage is not None and storage.tape is tape:
-                parts.append(tape.operand(storage, at & MASK, a.shape, a.stride(), a.dtype))
+                # What `tape.operand` does, without a call: an optimizer has hundreds of operands.
+                n = storage.value if storage.generation == generation else tape.number(storage)
+                key = (n, at & MASK, a.shape, a.stride(), a.dtype)
+                parts.append(operands.get(key) or tape.operand(key))
             else:
                 parts.append(_other_tensor(what, tape, a, scalars))
         elif kind is float:
@@ -220,7 +224,8 @@ def _other(what: str, tape: Tape, a: Any, scalars: list[float]) -> Any:
         storage = storages.get(a.data_ptr() >> SHIFT)
         if storage is None or storage.tape is not tape:
             return _other_tensor(what, tape, a, scalars)
-        return tape.operand(storage, a.data_ptr() & MASK, a.shape, a.stride(), a.dtype)
+        at = a.data_ptr() & MASK
+        return tape.operand((tape.number(storage), at, a.shape, a.stride(), a.dtype))
     if isinstance(a, list | tuple):
         return encode(what, tape, a, scalars)
     for symbol, number in ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool)):

@@ -198,7 +198,7 @@ class Tape:
 
     def _clear(self) -> None:
         self._root, self._points = Point(None, None, 0, 0, 0, 0, 0), 0
-        self._operands: dict[tuple[Any, ...], Operand] = {}
+        self.operands: dict[tuple[Any, ...], Operand] = {}
         self._leaves: dict[tuple[bool, int, DType], Leaf] = {}
         self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
         self._varying: OrderedDict[tuple[Any, ...], tuple[int, ...]] = OrderedDict()
@@ -233,19 +233,18 @@ class Tape:
         return storage.value
 
     def operand(
-        self, storage: Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
-        dtype: torch.dtype,
-    ) -> Operand:  # fmt: skip
-        """What a tensor shows of a storage, `offset` bytes behind its first element."""
-        number = storage.value if storage.generation == self.generation else self.number(storage)
-        key = (number, offset, shape, strides, dtype)
-        found = self._operands.get(key)
+        self, key: tuple[int, int, tuple[int, ...], tuple[int, ...], torch.dtype]
+    ) -> Operand:
+        """What a tensor shows of a storage: the number of its value, how many bytes behind its
+        first element, shape, strides and type."""
+        found = self.operands.get(key)
         if found is None:
+            number, offset, shape, strides, dtype = key
             own = DTYPES[dtype]
             repeats = any(s == 0 and n > 1 for n, s in zip(shape, strides, strict=True))
             at = offset // (own.bits // 8 or 1)
             found = Operand(number, at, tuple(shape), strides, own, repeats)
-            self._operands[key] = found
+            self.operands[key] = found
         return found
 
     # Recording
