@@ -155,6 +155,8 @@ def test_elements_are_found_and_counted():
     mine[mine > 2], theirs[theirs > 2] = -1.0, -1.0
     same(mine, theirs)
     same(mine[torch.tensor([2, 0])], theirs[torch.tensor([2, 0])])
+    for one, other in zip((mine > 0).min(1), (theirs > 0).min(1), strict=True):
+        same(one, other)
 
 
 def test_a_copy_keeps_what_is_shared_and_required(tmp_path):
@@ -186,6 +188,32 @@ def test_an_equal_seed_gives_equal_numbers():
     assert abs(a.mean().item() - 0.5) < 0.05
     assert abs(b.std().item() - 1) < 0.1
     assert abs((c == 0).float().mean().item() - 0.3) < 0.06
+
+
+def test_distributions_have_their_means_and_variances():
+    """They had no row: gamma and what is made of it, counts of events and of successes."""
+    torch.manual_seed(0)
+    n = 4000
+    gamma, rate = torch.tensor([0.2, 1.0, 7.5]), torch.tensor([0.5, 30.0, 5000.0])
+    count, p = torch.tensor([5.0, 40.0, 1000.0, 9.0]), torch.tensor([0.3, 0.9, 0.4, 1.0])
+    total = gamma.sum()
+    for made, mean, variance in (
+        (torch.distributions.Gamma(gamma.to("hal"), 1.0), gamma, gamma),
+        (torch.distributions.Poisson(rate.to("hal")), rate, rate),
+        (
+            torch.distributions.Binomial(count.to("hal"), p.to("hal")),
+            count * p,
+            count * p * (1 - p),
+        ),
+        (
+            torch.distributions.Dirichlet(gamma.to("hal")),
+            gamma / total,
+            gamma / total * (1 - gamma / total) / (total + 1),
+        ),
+    ):
+        drawn = made.sample((n,)).cpu().double()
+        assert ((drawn.mean(0) - mean).abs() <= 4 * (variance / n).sqrt() + 1e-6).all()
+        assert ((drawn.var(0) - variance).abs() <= 0.2 * variance + 1e-6).all()
 
 
 def test_a_wrong_operand_is_told_at_its_line():
@@ -468,7 +496,7 @@ def test_plans_for_places_that_nobody_comes_to_are_forgotten(monkeypatch):
         assert (x + n).sum().item() == n + n * n
         assert len(own._plans) <= 4
         assert own._points <= 40 + 8
-        assert len(own._operands) <= 40 + 8
+        assert len(own.operands) <= 40 + 8
 
 
 @pytest.mark.slow

@@ -333,6 +333,120 @@ def multinomial(p: Tensor, count: int, replacement: bool = False, *,
     return torch.searchsorted(ends, drawn * ends[..., -1:], right=True).clamp_(max=n - 1)
 
 
+_TRIES = 32
+"""Of a rejection that refuses fewer than one of three: all are refused once in 1e15 draws."""
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    """What logarithms of probabilities are summed in."""
+    has = kernels.tape_of(x.device.index).engine.device.info.dtypes
+    return torch.float64 if DType.F64 in has else torch.float32
+
+
+def _tries(like: Tensor, generator: Any) -> Tensor:
+    """Uniform numbers above 0, `_TRIES` for each element."""
+    drawn = torch.empty((_TRIES, *like.shape), device=like.device).uniform_(generator=generator)
+    return drawn.clamp_(min=2.0**-25).to(like.dtype)
+
+
+def _first(values: Tensor, accepted: Tensor) -> Tensor:
+    """The first accepted value of each element's tries."""
+    at = accepted.to(torch.int32).argmax(0, keepdim=True)
+    return values.gather(0, at).squeeze(0)
+
+
+def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
+    """Marsaglia and Tsang's rejection; below 1 by a number of alpha + 1 and a power."""
+    if not alpha.numel():
+        return torch.empty_like(alpha)
+    a = alpha.detach().to(torch.float64 if alpha.dtype is torch.float64 else torch.float32)
+    d = torch.where(a < 1, a + 1, a) - 1 / 3
+    x = torch.empty((_TRIES, *a.shape), dtype=a.dtype, device=a.device).normal_(generator=generator)
+    v = (1 + x / (9 * d).sqrt()) ** 3
+    bound = 0.5 * x * x + d - d * v + d * v.clamp(min=1e-30).log()
+    made = d * _first(v, (v > 0) & (_tries(a, generator).log() < bound))
+    power = torch.empty_like(a).uniform_(generator=generator).clamp_(min=2.0**-25) ** (1 / a)
+    made = torch.where(a < 1, made * power, made)
+    return made.clamp(min=torch.finfo(alpha.dtype).tiny).to(alpha.dtype)
+
+
+def dirichlet(alpha: Tensor, generator: Any = None) -> Tensor:
+    parts = standard_gamma(alpha, generator)
+    return parts / parts.sum(-1, keepdim=True)
+
+
+def _counted(log_p: Tensor, dtype: torch.dtype, generator: Any) -> Tensor:
+    """How many of the first values have a cumulative probability below a uniform number."""
+    drawn = torch.empty(log_p.shape[:-1], device=log_p.device).uniform_(generator=generator)
+    return (drawn.unsqueeze(-1) > log_p.exp().cumsum(-1)).sum(-1).to(dtype)
+
+
+_COUNTS = 64
+"""A mean below 10 has none above once in 1e30 draws."""
+
+
+def poisson(rate: Tensor, generator: Any = None) -> Tensor:
+    """Small means by their cumulative probabilities, others by Hoermann's rejection (PTRS)."""
+    if not rate.numel():
+        return torch.empty_like(rate)
+    mean = rate.detach().to(_wide(rate))
+    k = torch.arange(_COUNTS, device=rate.device, dtype=mean.dtype)
+    low = mean.clamp(max=10.0).unsqueeze(-1)
+    few = _counted(torch.xlogy(k, low) - low - torch.lgamma(k + 1), mean.dtype, generator)
+    lam = mean.clamp(min=10.0)
+    b = 0.931 + 2.53 * lam.sqrt()
+    a = -0.059 + 0.02483 * b
+    u, v = _tries(lam, generator) - 0.5, _tries(lam, generator)
+    near = 0.5 - u.abs()
+    n = ((2 * a / near + b) * u + lam + 0.43).floor()
+    scale = (1.1239 + 1.1328 / (b - 3.4)).log() - (a / (near * near) + b).log()
+    likely = n.clamp(min=0.0) * lam.log() - lam - torch.lgamma(n.clamp(min=0.0) + 1)
+    at_once = (near >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
+    at_all = (n >= 0) & ((near >= 0.013) | (v <= near)) & (v.log() + scale <= likely)
+    return torch.where(mean < 10, few, _first(n, at_once | at_all)).to(rate.dtype)
+
+
+def _tail(k: Tensor) -> Tensor:
+    """The logarithm of k! without Stirling's approximation of it."""
+    m = k + 1
+    exact = torch.lgamma(m) - (k + 0.5) * m.log() + m - 0.5 * math.log(2 * math.pi)
+    return torch.where(k < 10, exact, (1 / 12 - (1 / 360 - 1 / 1260 / (m * m)) / (m * m)) / m)
+
+
+def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
+    """Small means by their cumulative probabilities, others by Hoermann's rejection (BTRS)."""
+    wide = _wide(prob)
+    total, given = torch.broadcast_tensors(count.detach().to(wide), prob.detach().to(wide))
+    if not given.numel():
+        return torch.empty_like(given, dtype=count.dtype)
+    p = torch.minimum(given, 1 - given)
+    k = torch.arange(_COUNTS, device=p.device, dtype=wide)
+    one, each = total.unsqueeze(-1), torch.where(total * p < 10, p, p * 0).unsqueeze(-1)
+    ways = ((one - k + 1).clamp(min=0.0) / k.clamp(min=1.0)).log()
+    ways = torch.where(k > 0, ways, 0.0).cumsum(-1)
+    log_p = ways + torch.xlogy(k, each) + (one - k).clamp(min=0.0) * torch.log1p(-each)
+    few = _counted(log_p, wide, generator)
+    q = torch.where(total * p < 10, p * 0 + 0.5, p)
+    n = torch.where(total * p < 10, total * 0 + 40, total)
+    spread = (n * q * (1 - q)).sqrt()
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * q
+    u, v = _tries(n, generator) - 0.5, _tries(n, generator)
+    near = 0.5 - u.abs()
+    found = ((2 * a / near + b) * u + n * q + 0.5).floor()
+    inside = (found >= 0) & (found <= n)
+    f = torch.minimum(found.clamp(min=0.0), n)
+    m, r = ((n + 1) * q).floor(), q / (1 - q)
+    bound = (m + 0.5) * ((m + 1) / (r * (n - m + 1))).log()
+    bound = bound + (n + 1) * ((n - m + 1) / (n - f + 1)).log()
+    bound = bound + (f + 0.5) * (r * (n - f + 1) / (f + 1)).log()
+    bound = bound + _tail(m) + _tail(n - m) - _tail(f) - _tail(n - f)
+    scaled = (v * (2.83 + 5.1 / b) * spread / (a / (near * near) + b)).log()
+    at_once = (near >= 0.07) & (v <= 0.92 - 4.2 / b)
+    made = torch.where(total * p < 10, few, _first(f, inside & (at_once | (scaled <= bound))))
+    return torch.where(given > 0.5, total - made, made).to(count.dtype)
+
+
 def randperm(n: int, *, generator: Any = None, out: Tensor) -> Tensor:
     """The order of n random words."""
     out.resize_(n)
@@ -357,6 +471,10 @@ KERNELS: dict[str, Any] = {
     "rrelu_with_noise": rrelu_with_noise,
     "multinomial": multinomial,
     "native_dropout": native_dropout,
+    "_standard_gamma": standard_gamma,
+    "_sample_dirichlet": dirichlet,
+    "poisson": poisson,
+    "binomial": binomial,
     "randperm.generator_out": randperm,
 }
 """By operator."""

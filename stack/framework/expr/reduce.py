@@ -108,7 +108,8 @@ def _extreme(kind: str, x: Node, dim: int, keepdim: bool, place: Callable[..., N
     if _count(x, dim) == 0:
         raise TensorError(f"no element to choose from in {list(x.shape)} over dim {dim}")
     best = g.extreme(kind, x, axes(dim, len(x.shape)))
-    return Extreme(_dropped(best, dim, keepdim), place(x, dim, keepdim))
+    ordered = g.cast(x, DType.U8) if x.dtype is DType.BOOL else x
+    return Extreme(_dropped(best, dim, keepdim), place(ordered, dim, keepdim))
 
 
 @operator(aten="argmax", onnx="ArgMax")
