@@ -93,14 +93,17 @@ def _(rig: Rig, dtype: DType) -> None:
 
 @kernels_floats.case("signed-zero", "launch.exact", dtype=FLOATS)
 def _(rig: Rig, dtype: DType) -> None:
+    """Zeros of both signs, also where the program's text has one of them."""
     zeros = np.array([0.0, -0.0, 1.0, -1.0]).astype(NUMPY[dtype])
 
     def body(a: Node, b: Node) -> list[Node]:
-        return [*each("add", "sub", "mul")(a, b), unary("neg", a), unary("abs", a)]
+        zero = const(0.0, dtype, a.shape)
+        known = [add(a, zero), binary("sub", zero, a)]
+        return [*each("add", "sub", "mul")(a, b), unary("neg", a), unary("abs", a), *known]
 
     inputs = pairs(zeros)
-    got = computed(rig, body, inputs, [dtype] * 5)
-    wanted = computed(rig, body, inputs, [dtype] * 5, golden=True)
+    got = computed(rig, body, inputs, [dtype] * 7)
+    wanted = computed(rig, body, inputs, [dtype] * 7, golden=True)
     for a, b in zip(got, wanted, strict=True):
         expect.same(a, b, "sums and products of zeros")
         expect.same(np.signbit(a), np.signbit(b), "their signs")

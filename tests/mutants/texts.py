@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
+
+from hal_plugin_opencl import programs
 
 from tests.mutants.population import Generated, around
 
@@ -182,8 +186,34 @@ def _load(fault: Taken) -> Callable[[Any], None]:
     return lambda device: around(device, "load", wrong)
 
 
+_OPTIONS = {
+    "-cl-unsafe-math-optimizations": ("reordered", (".chains-", ".sums-of-rounds")),
+    "-cl-fast-relaxed-math": ("range", (".nan-", ".denormals-kept")),
+    "-cl-finite-math-only": ("range", (".nan-", ".float-compare")),
+    "-cl-denorms-are-zero": ("range", (".denormals-kept",)),
+    "-cl-no-signed-zeros": ("sign", (".signed-zero",)),
+}
+
+
+def _built_with(option: str) -> Callable[[], AbstractContextManager[object]]:
+    """Every program is built with one option more."""
+    real = programs._Program._build
+
+    def build(self: Any, options: bytes, devices: Any) -> None:
+        real(self, options + b" " + option.encode(), devices)
+
+    return lambda: patch.object(programs._Program, "_build", build)
+
+
 def texts() -> Iterator[Generated]:
     """Every fault of this file."""
+    for option, (kind, cases) in _OPTIONS.items():
+        words = tuple(case.strip(".-") for case in cases)
+        place, world = f"build {option}", _built_with(option)
+        own = _load(
+            Taken(kind, place, r"\Z", f"\n/* {option} */\n", cases)
+        )  # a cache keeps it apart
+        yield Generated(kind, place, "opencl-c", "opencl", cases, words, own, world)
     for device, name, faults in (("cpu", "llvm-ir", _LLVM), ("opencl", "opencl-c", _OPENCL)):
         for fault in faults:
             words = (*fault.place.split(), *fault.words, *(c.strip(".-") for c in fault.cases))
