@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, binary, cast, program_id, reduce, reshape, sub
+from hal.tile.build import Builder, binary, cast, const, program_id, reduce, reshape, sub
 from stack.compiler.text.c import render_opencl
 from tests.compiler.lowered import SIMD
 
@@ -21,3 +21,22 @@ def test_a_kernel_is_as_written_down(golden: Callable[[str, str], None]) -> None
     source = render_opencl(b.kernel(), SIMD)
     assert (source.format, source.entry) == ("opencl-c/1", "shares_kernel")
     golden("compiler/shares.cl", source.text)
+
+
+def test_compilers_may_not_add_rounds_of_floats_at_once() -> None:
+    """Intel's vectorizer did, and a sum of 331 numbers was another one."""
+
+    def text(dtype: DType) -> str:
+        b = Builder("rounds")
+        x, y = b.buffer("x", dtype), b.buffer("y", dtype, reads=False, writes=True)
+        n = b.scalar("n", DType.I64)
+        zero = const(0, dtype, (1,))
+        (total,) = b.loop(
+            0, n, 1, lambda i, s: [binary("add", s, b.load(x, i, (1,), (1,)))], [zero]
+        )
+        b.store(y, 0, total, (1,))
+        return render_opencl(b.kernel(), SIMD).text
+
+    in_order = "#pragma clang loop vectorize(disable)\n    for (long "
+    assert in_order in text(DType.F32)
+    assert in_order not in text(DType.I32)

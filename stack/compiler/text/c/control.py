@@ -52,6 +52,8 @@ def _for(scope: Scope, s: For) -> None:
     dots = products.chain(s)
     sums = products.begin(scope, carried[0], dots[0].dtype) if dots else []
     i, kind = out.name("n"), register(out.dialect, DType.I64)
+    if out.dialect.in_order and not dots and any(c.var.dtype.is_float for c in s.carried):
+        out.do(out.dialect.in_order)
     with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
         inner = scope.inner()
         inner.scalars[s.index] = i

@@ -46,6 +46,9 @@ class Dialect:
     """By bits, formats of the names of add, min, max, xchg and cmpxchg."""
     fused: str = ""
     """Begins a block in which a * b + c may be rounded once."""
+    in_order: str = ""
+    """Before a loop that carries floats from round to round: compilers may not add several rounds
+    at once."""
     fma: Mapping[DType, str]
     """Define the functions HAL_FMA_F32 and HAL_FMA_F64, which round it once always."""
     exact: str

@@ -80,6 +80,7 @@ OPENCL = Dialect(
     fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
     exact=_EXACT,
     fused="#pragma OPENCL FP_CONTRACT ON",
+    in_order="#pragma clang loop vectorize(disable)",  # Intel's runtime adds every eighth otherwise
     vectors=_VECTORS,
     streamed=_STREAMED,
     streamed_end=_STREAMED_END,
