@@ -442,6 +442,14 @@ def test_an_equal_step_is_one_plan_run():
     assert seen[6][3] == seen[4][3] + 2
 
 
+def test_the_same_operators_with_fewer_numbers_are_another_program():
+    """Which of its numbers are data had been taken from one that has more: an IndexError."""
+    x = torch.tensor([2.0, 4.0], device="hal")
+    for most in (1.0, 1.5, 3.0):
+        assert x.clamp(0.0, most).tolist() == [min(2.0, most), most]
+    assert x.clamp(min=2.5).tolist() == [2.5, 4.0]
+
+
 def test_a_schedule_of_learning_rates_is_data():
     """A value that is asked for between backward and step makes two runs of a step."""
     weight = torch.nn.Parameter(torch.ones(3, device="hal"))

@@ -489,7 +489,8 @@ class Tape:
     def _operations(self) -> tuple[Any, ...]:
         """The operators that led here, and where their numbers are."""
         steps = [(p.step, p.scalars) for p in self._path()]
-        return tuple([(s.row, at) for s, at in steps if isinstance(s, Call)])
+        found = [(s.row, at) for s, at in steps if isinstance(s, Call)]
+        return (*found, len(self._scalars))  # of which the last one has what is left
 
     def _request(
         self,
