@@ -150,7 +150,7 @@ def take_over(request: GraphRequest, fusion: Fusion, order: Sequence[Cluster]) -
         last = fusion.of[root]
         for n in fusion.needs[root]:
             home = fusion.homes[n]
-            if n.dtype is not root.dtype or home != replace(own, kind="temp", index=home.index):
+            if home.kind != "temp" or n.dtype is not root.dtype or not home.is_like(own):
                 continue
             read = [(m, c) for m in inside.get(home.index, ()) for c in readers.get(m, ())]
             if (

@@ -13,7 +13,7 @@ from math import prod
 from typing import Literal
 
 from hal.tile.node import Node, toposort
-from hal.tile.size import hint
+from hal.tile.size import equal, hint
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
@@ -47,6 +47,11 @@ class Home:
     def lies_like(self, other: Home) -> bool:
         """Whether elements are at the same offsets as in another home, be it in another buffer."""
         return (self.base, self.run, self.stride) == (other.base, other.run, other.stride)
+
+    def is_like(self, other: Home) -> bool:
+        """Whether it is known to be as long, too; nothing is asked of sizes."""
+        own, theirs = ((h.base, h.run, h.stride, h.rows) for h in (self, other))
+        return all(map(equal, own, theirs))
 
     def offset(self, index: Index, regroup: Regroup = regrouped) -> Affine:
         """The buffer's element that holds the root's element at `index`."""
