@@ -36,7 +36,7 @@ class Case:
 
 def rows(quick: bool) -> Iterator[Row]:
     for case in CASES:
-        yield from _steps(case, 10 if quick else SHAPES, 10 if quick else 40)
+        yield from _steps(case, 10 if quick else SHAPES, 10 if quick else 300)
     yield from _decoding(40 if quick else 256)
     yield _numbers(100 if quick else 1000)
 

@@ -430,6 +430,16 @@ def hint(size: int) -> int:
     return given.hint if type(given) is Size else size
 
 
+def expected(size: int, least: int) -> int:
+    """As `hint`, for choices that are to be good ones for larger sizes, too: the symbols of a sum
+    of products count as at least `least`."""
+    given: object = size
+    if type(given) is not Size or any(atom.left for factors, _ in given.terms for atom in factors):
+        return hint(size)
+    hints = {name: max(value, least) for name, value in given.facts.hints.items()}
+    return max(given.hint, _hint(given.terms, hints))
+
+
 def is_fixed(size: int) -> bool:
     """Whether a size is a plain number."""
     given: object = size

@@ -11,6 +11,7 @@ from hal.tile.size import (
     bounds,
     divides,
     equal,
+    expected,
     hint,
     is_fixed,
     is_one,
@@ -40,6 +41,15 @@ def pool_of(rng):
     return facts, pool
 
 
+def test_sums_of_products_are_expected_to_be_larger():
+    facts = Facts()
+    a = facts.symbol("a", 12)
+    assert expected(a, 128) == 128
+    assert expected(8 * a + 1, 128) == 1025
+    assert expected(7, 128) == 7
+    assert expected(128 // (100 - a), 100) == 1, "a quotient by what would be 0"
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_arithmetic_and_questions_are_those_of_integers(seed):
     rng = random.Random(seed)
@@ -47,6 +57,7 @@ def test_arithmetic_and_questions_are_those_of_integers(seed):
     for x, i in pool:
         assert hint(x) == i
         assert facts.values([x])(facts.hints) == (i,)
+        assert expected(x, 0) == i <= expected(x, 128)
         low, high = bounds(x)
         assert low is None or low <= i
         assert high is None or i <= high

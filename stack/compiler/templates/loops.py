@@ -16,7 +16,7 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
-from hal.tile.size import divides, equal, hint, is_fixed, is_one, may_be_positive
+from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.expr import Expr, reads
 from stack.compiler.graph.roots import base
@@ -53,7 +53,7 @@ LEAST = 4
 """Elements that an axis has at least for tiles along two axes to pay."""
 
 HINTED = 128
-"""Elements that an axis is taken to have at least where their number is data."""
+"""Elements that a size which is data is taken to be at least."""
 
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
@@ -153,7 +153,7 @@ class _Loops:
     def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
         count, k = 1, 0
         while k < len(self.rows) and count < self.sizes.rows_on_grid:
-            count *= hint(self.rows[k].size)
+            count *= expected(self.rows[k].size, HINTED)
             k += 1
         return self.rows[:k], self.rows[k:]
 
@@ -509,7 +509,7 @@ def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
 def _width(size: int, lanes: int, unroll: int) -> int:
     """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
     if not is_fixed(size):
-        return _unfilled(max(hint(size), HINTED), lanes, unroll)
+        return _unfilled(expected(size, HINTED), lanes, unroll)
     for width in (unroll * lanes, 2 * lanes, lanes):
         if size % width == 0:
             return width

@@ -4,6 +4,7 @@ text."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -219,3 +220,34 @@ def test_wide_expressions_of_many_operations() -> None:
     ramp = cast(reshape(arange(10), (10,)), F)
     b.store(y, 0, where(binary("lt", ramp, 5.0), value, unary("neg", value)), (1,))
     agree(b.kernel(), (1,), {"x": np.zeros(10, np.float32), "y": np.zeros(10, np.float32)})
+
+
+def _divided(b: Builder, at: Callable[[Node], Node]) -> Kernel:
+    """y[i] = at(i) / 8 + at(i) rem 8, for i below n."""
+    y, n = b.buffer("y", I64, writes=True), b.scalar("n", I64)
+
+    def body(i: Node) -> None:
+        x = at(i)
+        b.store(y, i, add(binary("div", x, 8), mul(100, binary("rem", x, 8))))
+
+    b.loop(0, n, 1, body)
+    return b.kernel()
+
+
+def test_indices_are_divided_as_what_is_not_negative() -> None:
+    b = Builder("index")
+    grid = b.scalar("blocks", I64)
+    kernel = _divided(b, lambda i: add(mul(binary("rem", program_id(0), grid), 16), i))
+    text = render(kernel, info()).text
+    assert "udiv i64" in text
+    assert not re.search(r"= sdiv|= srem i64 %v\d+, 8", text)
+    agree(kernel, (1,), {"y": np.zeros(20, np.int64)}, {"blocks": 3, "n": 20})
+
+
+def test_what_may_be_negative_is_divided_with_its_sign() -> None:
+    b = Builder("signed")
+    x = b.buffer("x", I64)
+    kernel = _divided(b, lambda i: sub(b.load(x, i), i))
+    assert "sdiv i64" in render(kernel, info()).text
+    values = np.array([-20, -8, -7, -1, 0, 1, 7, 8, 9, 20, 3, 100, -100, 5, 6, 2], np.int64)
+    agree(kernel, (1,), {"x": values, "y": np.zeros(16, np.int64)}, {"n": 16})

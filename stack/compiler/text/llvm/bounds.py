@@ -19,12 +19,27 @@ def _corners(a: Range, b: Range) -> Range:
     return min(products), max(products)
 
 
+def _quotient(a: Range, b: Range) -> Range:
+    if a[0] < 0 or b[0] < 1:
+        return UNKNOWN
+    return 0.0, a[1] // b[0] if math.isfinite(a[1]) else a[1]
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    """It has the sign of what is divided."""
+    if a[0] < 0:
+        return UNKNOWN
+    return 0.0, min(a[1], b[1] - 1) if b[0] >= 1 else a[1]
+
+
 _RULES: Mapping[str, Callable[[Range, Range], Range]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _corners,
     "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "div": _quotient,
+    "rem": _remainder,
 }
 
 

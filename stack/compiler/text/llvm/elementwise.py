@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import arith
+from stack.compiler.text.llvm.bounds import bounds
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import constant, splat_constant
 
@@ -27,7 +29,20 @@ def _arange(t: TileValues, n: Node, row: int, piece: int) -> str:
 
 def _elementwise(t: TileValues, n: Node, row: int, piece: int) -> str:
     width = t.widths(n)[piece]
-    return arith.define(t.out, n, width, [t.piece(s, row, piece) for s in n.srcs])
+    operands = [t.piece(s, row, piece) for s in n.srcs]
+    if n.op in _UNSIGNED and not n.shape and n.dtype is DType.I64 and _is_index(t, n):
+        return t.out.put(f"{_UNSIGNED[n.op]} i64 {', '.join(operands)}")
+    return arith.define(t.out, n, width, operands)
+
+
+_UNSIGNED = {"div": "udiv", "rem": "urem"}
+"""Of what is not negative, where shifts and masks are enough for powers of two."""
+
+
+def _is_index(t: TileValues, n: Node) -> bool:
+    """Whether a quotient or a remainder is one of an index by a number."""
+    left, right = (bounds(s, t.env.ranges)[0] for s in n.srcs)
+    return left >= 0 and right > 0
 
 
 PIECES: Mapping[str, Rule] = {
