@@ -148,7 +148,6 @@ def _matmul_type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type
     x, w, group = srcs
     _need_rows(x, group)
     need(len(w.shape) == 3, "matrices are [groups, depth, width]")
-    need(x.dtype is w.dtype, "rows and matrices need one element type")
     if x.shape[1] != w.shape[1]:
         raise GraphError(f"inner sizes {x.shape[1]} and {w.shape[1]} differ")
     return Type((x.shape[0], w.shape[2]), x.dtype)
@@ -158,7 +157,6 @@ def _outer_type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     x, y, group = srcs
     _need_rows(x, group)
     _need_rows(y, group)
-    need(x.dtype is y.dtype, "both need one element type")
     need(type(attrs["groups"]) is int and attrs["groups"] >= 0, "groups are counted")
     return Type((attrs["groups"], x.shape[1], y.shape[1]), x.dtype)
 

@@ -47,6 +47,8 @@ GOOD = [
     ("matmul", [t(H, 5, 2, 3), t(H, 5, 3, 4)], {}, None, t(H, 5, 2, 4)),
     ("matmul", [t(H, 2, 3), t(H, 3, 4)], {}, t(F), t(F, 2, 4)),
     ("gather", [t(F, 5, 6, 7), t(I, 2, 3)], {"axis": 1, "batch": False}, None, t(F, 5, 2, 3, 7)),
+    ("grouped_matmul", [t(H, 9, 3), t(H, 4, 3, 5), t(I, 9)], {}, None, t(H, 9, 5)),
+    ("grouped_outer", [t(F, 9, 3), t(F, 9, 5), t(I, 9)], {"groups": 4}, None, t(F, 4, 3, 5)),
     (
         "scatter",
         [t(F, 5, 6), t(I, 2), t(F, 5, 2)],
@@ -120,6 +122,15 @@ BAD = [
     ("all_to_all", [t(F, 0, 3)], CALLED, None, "a part for each rank"),
     ("all_to_all_v", [t(F, 2, 3), t(I, 3)], CALLED, None, "of each part are i64[2]"),
     ("all_to_all_v", [t(F, 2, 3), t(DType.I32, 2)], CALLED, None, "of each part are i64[2]"),
+    ("grouped_matmul", [t(F, 9, 3), t(F, 4, 2, 5), t(I, 9)], {}, None, "inner sizes 3 and 2"),
+    ("grouped_matmul", [t(F, 9, 3), t(F, 4, 3, 5), t(I, 8)], {}, None, "need as many groups"),
+    (
+        "grouped_outer",
+        [t(F, 9, 3), t(H, 9, 5), t(I, 9)],
+        {"groups": 4},
+        None,
+        "different element types",
+    ),
     ("send_receive", [t(F)], {**CALLED, "pairs": ((0, 1), (0, 2))}, None, "at most one message"),
     ("send_receive", [t(F)], {**CALLED, "pairs": ((0, 1), (2, 1))}, None, "at most one message"),
     ("send_receive", [t(F)], {**CALLED, "pairs": ((0, -1),)}, None, "rank that receives"),
@@ -141,8 +152,12 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
         srcs[0] = t(B, 2, 2)
     if op in ("gather", "scatter", "all_to_all_v"):
         srcs[1] = index
+    if op in ("grouped_matmul", "grouped_outer"):
+        srcs[2] = index
+    if op == "grouped_matmul":
+        srcs[1] = t(dtype, 2, 2, 2)
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
-    good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3, "parts": 1}
+    good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3, "parts": 1, "groups": 2}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
     good |= {"descending": True, "batch": False, "order": 2, "root": 1, "pairs": ((0, 1), (1, 0))}
     step = LoopBody((g.input(0, srcs[0]),), (g.input(0, srcs[0]),))

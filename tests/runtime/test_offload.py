@@ -88,7 +88,9 @@ def test_the_host_keeps_no_more_than_it_may(engine, calls):
         found = offloaded(graph, 0, room, temps_nbytes)
         assert sum(host_sizes(found)) <= room
         assert least <= temps_nbytes(found) <= whole
-        assert (copied_nbytes(found) > 0) is (room > 0)
+        # Room for one value may be too little to save any.
+        assert (copied_nbytes(found) > 0) is (temps_nbytes(found) < whole)
+        assert room or not copied_nbytes(found)
     assert offloaded(graph, whole, 1 << 40, temps_nbytes) is graph
 
 
