@@ -14,7 +14,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, node
-from hal.tile.size import hint
+from hal.tile.size import hint, is_fixed, less
 from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
@@ -26,6 +26,10 @@ __all__ = ["grouped_matmul", "grouped_outer"]
 
 LEAST, MOST = 8, 128
 """Rows of a block: a quarter of what a group has in the mean, within these limits."""
+
+HINTED = 1024
+"""Rows that are taken to come, at least, where their number is data: blocks that the first, small
+call would have chosen make a large one read each matrix for every few rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,12 @@ class _Blocks:
     def of(group: Node, groups: int) -> _Blocks:
         """The blocks of rows of these groups; there is at least one row, and one group."""
         rows = group.shape[0]
+        likely = hint(rows) if is_fixed(rows) else max(hint(rows), HINTED)
         size = LEAST
-        while size < MOST and 8 * size * groups <= hint(rows):
+        while size < MOST and 8 * size * hint(groups) <= likely:
             size *= 2
-        blocks = rows // size + groups
-        if hint(rows) < groups:
-            blocks = rows  # a block has at least a row
+        # A block has at least a row.
+        blocks = rows if less(rows, groups) else rows // size + groups
         own = g.expand(g.reshape(g.cast(group, DType.I64), (rows, 1)), (rows, groups))
         is_own = g.cast(g.eq(own, _along(g.arange(groups), own)), DType.I64)
         count = g.reshape(g.reduce("sum", is_own, (0,)), (groups,))
@@ -157,7 +161,7 @@ def _outer_type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     x, y, group = srcs
     _need_rows(x, group)
     _need_rows(y, group)
-    need(type(attrs["groups"]) is int and attrs["groups"] >= 0, "groups are counted")
+    need(isinstance(attrs["groups"], int) and attrs["groups"] >= 0, "groups are counted")
     return Type((attrs["groups"], x.shape[1], y.shape[1]), x.dtype)
 
 

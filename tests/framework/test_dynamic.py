@@ -334,6 +334,24 @@ def test_decoding_compiles_nothing_after_three_tokens(engine, cache):
     assert families.compiled == compiled, families.notes[-1]
 
 
+def test_products_by_groups_are_compiled_twice_for_all_rows_and_groups(engine):
+    """Also where rows become fewer than groups."""
+    rng = np.random.default_rng(draw.stream("grouped").randrange(1 << 32))
+    for number, (rows, groups) in enumerate([(40, 8), (12, 5), (3, 9), (300, 6), (7, 7), (2, 4)]):
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+        x, w = (rng.standard_normal(shape) for shape in ((rows, 16), (groups, 16, 8)))
+        group = rng.integers(0, groups, rows)
+        weights = ht.tensor(w, requires_grad=True)
+        y = functional.grouped_matmul(ht.tensor(x), weights, ht.tensor(group))
+        y.sum().backward()
+        np.testing.assert_allclose(y.numpy(), np.einsum("nk,nkm->nm", x, w[group]), 1e-9, 1e-9)
+        want = np.zeros((groups, 16))
+        np.add.at(want, group, x)
+        np.testing.assert_allclose(weights.grad.sum(-1).numpy(), 8 * want, 1e-9, 1e-9)
+    assert engine.families.compiled == compiled, engine.families.notes[-1]
+
+
 def test_types_of_results_are_known_for_each_element_type_apart():
     for dtype in (ht.float32, ht.float16, ht.int32):
         for n in (3, 4, 5, 6):
