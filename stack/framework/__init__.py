@@ -107,11 +107,8 @@ from stack.framework.facts import (
     are_deterministic_algorithms_enabled,
     broadcast_shapes,
     can_cast,
-    channels_last,
-    channels_last_3d,
     clone,
     compile,
-    contiguous_format,
     detach,
     e,
     get_default_dtype,
@@ -129,14 +126,12 @@ from stack.framework.facts import (
     newaxis,
     numel,
     pi,
-    preserve_format,
     promote_types,
     result_type,
     set_default_dtype,
     set_float32_matmul_precision,
     set_num_threads,
     set_printoptions,
-    strided,
     unravel_index,
     use_deterministic_algorithms,
 )
@@ -145,6 +140,13 @@ from stack.framework.func import vmap
 from stack.framework.functions import *
 from stack.framework.jit import (
     jit,
+)
+from stack.framework.layout import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    preserve_format,
+    strided,
 )
 from stack.framework.modes import (
     autocast,

@@ -95,12 +95,16 @@ def backward(
     grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
-    """Add the derivatives of these tensors by every leaf to the leaf's `grad`."""
+    """Add the derivatives of these tensors by every leaf, or by `inputs` alone, to the leaf's
+    `grad`: `Tensor.backward` of each. `grad_variables` is the old name of `grad_tensors`."""
     given = _listed(tensors)
-    each = [None] * len(given) if grad_tensors is None else _listed(grad_tensors)
+    seeds = grad_variables if grad_tensors is None else grad_tensors
+    each = [None] * len(given) if seeds is None else _listed(seeds)
     for y, d in zip(given, each, strict=True):
-        y.backward(d)
+        y.backward(d, retain_graph, create_graph, inputs)
 
 
 class Context:
@@ -109,13 +113,16 @@ class Context:
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs
         self.saved_tensors: tuple[Any, ...] = ()
+        self.fixed: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Hold tensors as `saved_tensors`."""
         self.saved_tensors = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Nothing: integers have no gradient, and backward may give None for others."""
+        """Let these outputs require no gradient; `backward` gets zeros for them, as for those of
+        integers."""
+        self.fixed = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Nothing: an output without a gradient gets zeros."""
@@ -150,8 +157,12 @@ class Function:
         if not (grad_enabled() and any(needs)):
             return result
         outputs = list(result) if isinstance(result, tuple) else [result]
-        followed = _follow(cls, ctx, args, [t for t in outputs if _has_gradient(t)])
-        final = [next(followed) if _has_gradient(t) else t for t in outputs]
+        fixed = {id(t) for t in ctx.fixed}
+        moves = [_has_gradient(t) and id(t) not in fixed for t in outputs]
+        if not any(moves):
+            return result
+        followed = _follow(cls, ctx, args, outputs, moves)
+        final = [next(followed) if moved else t for t, moved in zip(outputs, moves, strict=True)]
         return tuple(final) if isinstance(result, tuple) else final[0]
 
 
@@ -159,8 +170,20 @@ def _has_gradient(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype.is_float
 
 
-def _follow(cls: type[Function], ctx: Context, args: Sequence[Any], outputs: list[Tensor]) -> Any:
-    """The outputs as parts of one leaf, whose gradient `backward` gets whole."""
+def _zeros(value: Any) -> Node | None:
+    return g.full_like(value.node, 0) if isinstance(value, Tensor) else None
+
+
+def _follow(
+    cls: type[Function],
+    ctx: Context,
+    args: Sequence[Any],
+    results: Sequence[Any],
+    moves: Sequence[bool],
+) -> Any:
+    """The outputs that move with the arguments as parts of one leaf, whose gradient `backward` gets
+    whole, with zeros for other tensors."""
+    outputs = [t for t, moved in zip(results, moves, strict=True) if moved]
     if len({t.dtype for t in outputs}) > 1:
         raise GradientError(f"{cls.__name__} gives outputs of several float types; convert them")
     sizes = [t.numel() for t in outputs]
@@ -180,7 +203,11 @@ def _follow(cls: type[Function], ctx: Context, args: Sequence[Any], outputs: lis
 
     def pull(d: Node) -> list[Node | None]:
         with no_grad():
-            given = cls.backward(ctx, *(Tensor(n, device) for n in parts(d)))
+            own = iter(parts(d))
+            seen = [
+                next(own) if moved else _zeros(t) for t, moved in zip(results, moves, strict=True)
+            ]
+            given = cls.backward(ctx, *(n if n is None else Tensor(n, device) for n in seen))
         each = list(given) if isinstance(given, tuple) else [given]
         if len(each) != len(args):
             raise GradientError(

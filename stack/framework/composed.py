@@ -123,6 +123,8 @@ def embedding_bag(
         raise TensorError(f'mode is "sum", "mean" or "max", got {mode!r}')
     if max_norm is not None or scale_grad_by_freq:
         raise TensorError("embedding_bag has no max_norm and no scale_grad_by_freq")
+    if sparse:
+        raise TensorError("gradients are dense here; leave sparse=True out")
     if per_sample_weights is not None and mode != "sum":
         raise TensorError('per_sample_weights are for mode "sum"')
     if input.ndim == 2:

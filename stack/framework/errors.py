@@ -46,6 +46,8 @@ INSTEAD = {
     "framework.masked": "where, masked_fill and masked_select",
     "framework.multiprocessing": "Python's multiprocessing takes and gives tensors by pickle",
     "framework.sparse": "tensors are dense here",
+    "framework.sparse_coo": "tensors are dense here",
+    "framework.sparse_csr": "tensors are dense here",
     "framework.range": "arange",
     "framework.chain_matmul": "linalg.multi_dot",
 }

@@ -46,8 +46,8 @@ def numel(input: Tensor) -> int:
 
 
 def clone(input: Tensor, *, memory_format: str | None = None) -> Tensor:
-    """The same values as a tensor of their own; gradients flow through it."""
-    return input.clone()
+    """The same values as a tensor of their own, in row-major order; gradients flow through it."""
+    return input.clone(memory_format=memory_format)
 
 
 def detach(input: Tensor) -> Tensor:
@@ -135,11 +135,6 @@ SCRIPTING: dict[str, Any] = {
 """What PyTorch's programs ask of its compiler of Python, `torch.jit`."""
 
 layout = memory_format = str
-strided = "strided"
-contiguous_format, preserve_format = "contiguous_format", "preserve_format"
-channels_last, channels_last_3d = "channels_last", "channels_last_3d"
-"""Orders of axes in memory, by which PyTorch's programs choose: here results are in row-major
-order, and what takes a memory_format looks no further at it."""
 
 
 def set_num_threads(int: int) -> None:

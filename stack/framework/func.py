@@ -11,6 +11,7 @@ from stack.framework.errors import absent
 from stack.framework.functions import stack
 from stack.framework.modes import enable_grad
 from stack.framework.nn.module import Module
+from stack.framework.random import draws_of_slices
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten, unflatten
 
@@ -119,7 +120,13 @@ def jvp(
     strict: bool = False,
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
-    """func(*primals), its derivative along the tangents, and with has_aux what else func gives."""
+    """func(*primals), its derivative along the tangents, and with has_aux what else func gives.
+    `strict` is refused."""
+    if strict:
+        raise NotImplementedError(
+            "a value that does not depend on the primals has a derivative of 0; leave strict=True "
+            "out"
+        )
     with enable_grad():
         call = _Call(func, range(len(primals)), tuple(primals), {}, has_aux)
         push = pushed(call.outputs, call.level.leaves)
@@ -161,7 +168,9 @@ def jacfwd(
     randomness: str = "error",
 ) -> Callable[..., Any]:
     """`jacrev` by one walk for each of the argument's elements: for functions that give more than
-    they take."""
+    they take. func is called once, so that all walks see the same random numbers."""
+    if randomness == "different":
+        raise NotImplementedError("jacfwd calls its function once; draw before, or use vmap")
     return _jacobian(func, argnums, has_aux, forward=True)
 
 
@@ -189,7 +198,9 @@ def vmap(
 ) -> Callable[..., Any]:
     """func of each slice along in_dims, stacked along out_dims: numbers, or trees of them like the
     arguments' and the result's. The slices are computed by one graph, but each by itself: where
-    func can take a batch itself, that is faster."""
+    func can take a batch itself, that is faster. Random numbers drawn from a device's stream are
+    others for each slice with randomness "different", those of the first one with "same", and an
+    error otherwise."""
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         every = in_dims if isinstance(in_dims, int) else tuple(in_dims)
@@ -199,11 +210,13 @@ def vmap(
             raise ValueError(f"vmap needs one size along in_dims {in_dims}, got {sorted(sizes)}")
         columns = [None if d is None else x.movedim(d, 0) for x, d in pairs]
         results = []
-        for i in range(sizes.pop()):
-            each = iter(
-                [x if c is None else c[i] for (x, _), c in zip(pairs, columns, strict=True)]
-            )
-            results.append(func(*unflatten(spec, each), **kwargs))
+        with draws_of_slices(randomness) as begin_slice:
+            for i in range(sizes.pop()):
+                each = iter(
+                    [x if c is None else c[i] for (x, _), c in zip(pairs, columns, strict=True)]
+                )
+                begin_slice()
+                results.append(func(*unflatten(spec, each), **kwargs))
         form = flatten(results[0], is_tensor)[1]
         rows = [flatten(r, is_tensor)[0] for r in results]
         wanted = [d for _, d in _sliced(results[0], out_dims)[0]]

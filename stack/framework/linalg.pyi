@@ -53,7 +53,7 @@ def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
 
 def cholesky_ex(A: Tensor, upper: bool = False, check_errors: bool = False) -> Any:
-    """cholesky, and zeros."""
+    """cholesky, and 0 where it exists."""
 
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The norm of order p of A times that of its inverse: by singular values for None, 2 and
@@ -83,7 +83,7 @@ def inv(A: Tensor) -> Tensor:
     """The inverse."""
 
 def inv_ex(A: Tensor, check_errors: bool = False) -> Any:
-    """inv, and zeros."""
+    """inv, and 0 where it exists."""
 
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, driver: str | None = None) -> Any:
     """The least X for which the squares of A @ X - B sum to the least. Singular values of at
@@ -157,7 +157,7 @@ def solve(A: Tensor, B: Tensor, left: bool = True) -> Tensor:
     """X with A @ X = B, or X @ A = B; B may hold vectors."""
 
 def solve_ex(A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> Any:
-    """solve, and zeros."""
+    """solve, and 0 where it exists."""
 
 def solve_triangular(
     A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False

@@ -19,7 +19,7 @@ import math
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, overload
@@ -50,6 +50,7 @@ class Generator:
     `part` is (rank, size): a draw here is this rank's part of a draw that `size` ranks make
     together, rank after rank, so that what is drawn for a whole batch is the same for any size. It
     follows from the axes of ranks along which draws are divided, the first one varying slowest.
+    `draws` counts what was drawn, by calls.
     """
 
     def __init__(self, device: str | None = None, seed: int = 67280421310721) -> None:
@@ -57,6 +58,7 @@ class Generator:
         self._shares: dict[str, tuple[int, int]] = {}
         self._claims: Counter[str] = Counter()
         self._size = 1
+        self.draws = 0
         self.key = tensor(np.uint64(seed % 2**64), device=device)
         self.offset = tensor(np.uint64(0), device=device)
         self._rank = tensor(np.uint64(0), device=device)
@@ -114,6 +116,7 @@ class Generator:
 
     def words(self, n: int) -> Node:
         """u32[n], the next words of the stream."""
+        self.draws += 1
         start, size = self.offset.node, self._size
         if (trace := tracing()) is not None:
             trace.note(self, "_size")
@@ -134,6 +137,7 @@ class Generator:
         if found is None or found[0] is None or found[1] is None:
             return None
         tape.overwrite(self.offset, found[0])
+        self.draws += 1
         return on_tape(tape, found[1])
 
     def _set(self, state: Tensor, value: int) -> None:
@@ -233,14 +237,47 @@ def set_rng_state(new_state: tuple[int, int]) -> None:
 
 
 @contextmanager
-def fork_rng(devices: Any = None, enabled: bool = True, **options: Any) -> Iterator[None]:
-    """Draws within the block leave the default device's stream as it was before."""
-    before = get_rng_state()
+def fork_rng(
+    devices: Iterable[str] | None = None, enabled: bool = True, **options: Any
+) -> Iterator[None]:
+    """Draws within the block leave the streams of the default device and of `devices`, of all
+    without any, as they were before."""
+    named = here.generators if devices is None else map(placed, devices)
+    held = [default_generator(), *map(default_generator, tuple(named))] if enabled else []
+    before = [(generator, generator.get_state()) for generator in held]
     try:
         yield
     finally:
-        if enabled:
-            set_rng_state(before)
+        for generator, state in before:
+            generator.set_state(*state)
+
+
+@contextmanager
+def draws_of_slices(randomness: str) -> Iterator[Callable[[], None]]:
+    """A function to call before the work on each slice of a batch, whose draws from the devices'
+    streams are to be those of the first slice with "same", and others with "different". Raises
+    RuntimeError where something is drawn with "error"."""
+    if randomness not in ("error", "same", "different"):
+        raise ValueError(f'randomness is "error", "same" or "different", got {randomness!r}')
+    if randomness == "same":
+        default_generator()
+    first = {generator: generator.offset.node for generator in here.generators.values()}
+    drawn = _draws()
+
+    def begin() -> None:
+        for generator, offset in first.items() if randomness == "same" else ():
+            rebind(generator.offset, offset)
+
+    yield begin
+    if randomness == "error" and _draws() != drawn:
+        raise RuntimeError(
+            'the function draws random numbers; say randomness="different" or "same"\n'
+            f"  called at {where_called()}"
+        )
+
+
+def _draws() -> int:
+    return sum(generator.draws for generator in here.generators.values())
 
 
 def uniform_of(words: Node, n: int, dtype: DType) -> Node:

@@ -50,6 +50,12 @@ from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
 from stack.framework.host import host_array
+from stack.framework.layout import (
+    channels_last,
+    channels_last_3d,
+    check_layout,
+    has_channels_last,
+)
 from stack.framework.modes import autocast_dtype, grad_enabled, gradients_are_local, no_grad
 from stack.framework.moves import Move, known_moves, moves
 from stack.framework.operators import Operators
@@ -340,6 +346,11 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return engine(self.device).get(array_of(self))
 
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> NDArray:
+        if copy is False:
+            raise ValueError(
+                "values come to the host as a copy; leave copy=False out\n"
+                f"  called at {where_called()}"
+            )
         return np.asarray(self.numpy(), dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -607,8 +618,11 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return _geometry(self).offset
 
     def is_contiguous(self, memory_format: Any = None) -> builtins.bool:
-        """Whether the elements lie one after the other in row-major order. The formats of memory
-        with channels last are orders of PyTorch's strides, which are not here."""
+        """Whether the elements lie one after the other in row-major order, or in that of a
+        format with channels last."""
+        check_layout("memory_format", memory_format)
+        if memory_format in (channels_last, channels_last_3d):
+            return has_channels_last(memory_format, self.shape, self.stride())
         return _geometry(self).is_contiguous
 
     def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
@@ -650,7 +664,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
             )
 
     def clone(self, *, memory_format: str | None = None) -> Tensor:
-        """The same values as a tensor of their own; gradients flow through it."""
+        """The same values as a tensor of their own, in row-major order; gradients flow through
+        it."""
+        check_layout("memory_format", memory_format)
         return apply(same, self)
 
     # conversion
@@ -785,8 +801,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         return self.view(other.shape)
 
     def contiguous(self, memory_format: str | None = None) -> Tensor:
-        """The tensor itself, or a copy in row-major order where it lies otherwise, which is the
-        only order."""
+        """The tensor itself, or a copy in row-major order where it lies otherwise, whichever
+        format is asked for."""
+        check_layout("memory_format", memory_format)
         return self if self.is_contiguous() else self.clone()
 
     @property
@@ -1236,7 +1253,8 @@ def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:
     (device, dtype), (dtype), (tensor), or by keyword. `non_blocking` and `memory_format` change
     nothing: a transfer is waited for when its values are needed. Raises TensorError."""
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    kwargs.pop("non_blocking", None), kwargs.pop("memory_format", None)
+    kwargs.pop("non_blocking", None)
+    check_layout("memory_format", kwargs.pop("memory_format", None))
     other = kwargs.pop("other", kwargs.pop("tensor", None))
     dtype = dtypes.of(dtype)
     for value in map(dtypes.of, (*args, other)):

@@ -189,6 +189,8 @@ def embedding(
         raise TensorError(f"an embedding is looked up by integers, got {text(input)}")
     if max_norm is not None or scale_grad_by_freq:
         raise TensorError("max_norm and scale_grad_by_freq are not supported; rescale the weight")
+    if sparse:
+        raise TensorError("gradients are dense here; leave sparse=True out")
     within.check(input, weight.shape[0])
     table = weight
     if padding_idx is not None:
@@ -235,6 +237,8 @@ def _solid(x: Node) -> Node:
 @operator(aten="gather", onnx="GatherElements")
 def gather(x: Node, dim: int, index: Node, sparse_grad: bool = False) -> Node:
     """y[i][j] = x[i][index[i][j]] for dim 1, and so on."""
+    if sparse_grad:
+        raise TensorError("gradients are dense here; leave sparse_grad=True out")
     shape, x, index = index.shape, _solid(x), _solid(index)
     a = axis(dim, len(x.shape))
     if not index.type.size:

@@ -266,32 +266,38 @@ def inverse(x: Node) -> Node:
 
 
 class Checked(NamedTuple):
-    """A result, and int32 0: what does not exist is NaN here."""
+    """A result, and int32: 0, or 1 where a matrix has none, whose elements are NaN or infinite."""
 
     result: Any
     info: Any
 
 
-def _checked(x: Node, A: Node) -> Checked:
-    return Checked(x, g.full(A.shape[:-2], 0, DType.I32))
+def _checked(x: Node, A: Node, check_errors: bool) -> Checked:
+    if check_errors:
+        raise TensorError(
+            "check_errors=True would wait for the values; leave it out, and read `info`"
+        )
+    rows = math.prod(x.shape[len(A.shape) - 2 :])
+    flat = g.reshape(x, (*A.shape[:-2], rows))
+    return Checked(x, g.cast(e.logical_not(r.all_(e.isfinite(flat), -1)), DType.I32))
 
 
 @linalg(aten="linalg_inv_ex")
 def inv_ex(A: Node, *, check_errors: bool = False) -> Any:
-    """inv, and zeros."""
-    return _checked(inv(A), A)
+    """inv, and 0 where it exists."""
+    return _checked(inv(A), A, check_errors)
 
 
 @linalg(aten="linalg_cholesky_ex")
 def cholesky_ex(A: Node, *, upper: bool = False, check_errors: bool = False) -> Any:
-    """cholesky, and zeros."""
-    return _checked(cholesky(A, upper=upper), A)
+    """cholesky, and 0 where it exists."""
+    return _checked(cholesky(A, upper=upper), A, check_errors)
 
 
 @linalg(aten="linalg_solve_ex")
 def solve_ex(A: Node, B: Node, *, left: bool = True, check_errors: bool = False) -> Any:
-    """solve, and zeros."""
-    return _checked(solve(A, B, left=left), A)
+    """solve, and 0 where it exists."""
+    return _checked(solve(A, B, left=left), A, check_errors)
 
 
 @linalg(aten="linalg_tensorinv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
@@ -37,14 +38,41 @@ def _rounded_once(loss: F) -> F:
     return cast("F", wide)
 
 
-@layer(aten="cross_entropy_loss", onnx="SoftmaxCrossEntropyLoss")
+def _loss(**face: Any) -> Callable[[F], F]:
+    """As `layer`, of a loss whose reduction may also be said as it once was: by size_average and
+    reduce, where one of them is given."""
+
+    def decorate(loss: F) -> F:
+        places = {name: at for at, name in enumerate(signature(loss).parameters)}
+        first = min(places[name] for name in _ONCE)
+
+        @wraps(loss)
+        def reduced(*args: Any, **kwargs: Any) -> Node:
+            if len(args) > first or not kwargs.keys().isdisjoint(_ONCE):
+                given = dict(zip(places, args, strict=False)) | kwargs
+                average, reduce = (given.pop(name, None) for name in _ONCE)
+                if average is not None or reduce is not None:
+                    kept = "none" if reduce is False else "sum" if average is False else "mean"
+                    given["reduction"] = kept
+                return loss(**given)
+            return loss(*args, **kwargs)
+
+        return layer(**face)(cast("F", reduced))
+
+    return decorate
+
+
+_ONCE = ("size_average", "reduce")
+
+
+@_loss(aten="cross_entropy_loss", onnx="SoftmaxCrossEntropyLoss")
 def cross_entropy(
     input: Node,
     target: Node,
     weight: Node | None = None,
-    size_average: None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Node:
@@ -111,15 +139,15 @@ def _row(x: Node) -> Node:
     return g.reshape(x, (*x.shape, 1))
 
 
-@layer(aten="nll_loss_nd", onnx="NegativeLogLikelihoodLoss")
+@_loss(aten="nll_loss_nd", onnx="NegativeLogLikelihoodLoss")
 @_rounded_once
 def nll_loss(
     input: Node,
     target: Node,
     weight: Node | None = None,
-    size_average: None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """-input[target] of log-probabilities; otherwise as cross_entropy."""
@@ -176,13 +204,13 @@ def _weighed(loss: Node, weight: Node | None) -> Node:
     return loss if weight is None else e.mul(loss, weight)
 
 
-@layer(aten="mse_loss")
+@_loss(aten="mse_loss")
 @_rounded_once
 def mse_loss(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     weight: Node | None = None,
 ) -> Node:
@@ -190,13 +218,13 @@ def mse_loss(
     return _reduced(_weighed(e.square(_difference(input, target)), weight), reduction)
 
 
-@layer(aten="l1_loss")
+@_loss(aten="l1_loss")
 @_rounded_once
 def l1_loss(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     weight: Node | None = None,
 ) -> Node:
@@ -204,13 +232,13 @@ def l1_loss(
     return _reduced(_weighed(g.abs(_difference(input, target)), weight), reduction)
 
 
-@layer(aten="smooth_l1_loss")
+@_loss(aten="smooth_l1_loss")
 @_rounded_once
 def smooth_l1_loss(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Node:
@@ -237,14 +265,14 @@ def huber_loss(
     return _reduced(_weighed(e.where(e.lt(size, delta), near, far), weight), reduction)
 
 
-@layer(aten="binary_cross_entropy")
+@_loss(aten="binary_cross_entropy")
 @_rounded_once
 def binary_cross_entropy(
     input: Node,
     target: Node,
     weight: Node | None = None,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """-(target * log(input) + (1 - target) * log(1 - input)), with logarithms of at least -100."""
@@ -254,14 +282,14 @@ def binary_cross_entropy(
     return _reduced(_weighed(g.neg(total), weight), reduction)
 
 
-@layer(aten="binary_cross_entropy_with_logits")
+@_loss(aten="binary_cross_entropy_with_logits")
 @_rounded_once
 def binary_cross_entropy_with_logits(
     input: Node,
     target: Node,
     weight: Node | None = None,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     pos_weight: Node | None = None,
 ) -> Node:
@@ -279,13 +307,13 @@ def _same_shape(input: Node, target: Node) -> None:
         raise TensorError(f"input {text(input)} and target {text(target)} differ in shape")
 
 
-@layer(aten="kl_div")
+@_loss(aten="kl_div")
 @_rounded_once
 def kl_div(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Node:
@@ -300,16 +328,16 @@ def kl_div(
     return _reduced(loss, reduction)
 
 
-@layer(aten="poisson_nll_loss")
+@_loss(aten="poisson_nll_loss")
 @_rounded_once
 def poisson_nll_loss(
     input: Node,
     target: Node,
     log_input: bool = True,
     full: bool = False,
-    size_average: None = None,
+    size_average: bool | None = None,
     eps: float = 1e-8,
-    reduce: None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """exp(input) - target * input (of logarithms), or input - target * log(input + eps); with full
@@ -348,14 +376,14 @@ def gaussian_nll_loss(
     return _reduced(loss, reduction)
 
 
-@layer(aten="hinge_embedding_loss")
+@_loss(aten="hinge_embedding_loss")
 @_rounded_once
 def hinge_embedding_loss(
     input: Node,
     target: Node,
     margin: float = 1.0,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """input where target is 1, max(0, margin - input) where it is -1."""
@@ -363,28 +391,28 @@ def hinge_embedding_loss(
     return _reduced(e.add(away, e.where(e.eq(target, -1), 0.0, input)), reduction)
 
 
-@layer(aten="soft_margin_loss")
+@_loss(aten="soft_margin_loss")
 @_rounded_once
 def soft_margin_loss(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """log(1 + exp(-target * input))."""
     return _reduced(log1p_exp(g.neg(e.mul(target, input))), reduction)
 
 
-@layer(aten="margin_ranking_loss")
+@_loss(aten="margin_ranking_loss")
 @_rounded_once
 def margin_ranking_loss(
     input1: Node,
     input2: Node,
     target: Node,
     margin: float = 0,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """max(0, -target * (input1 - input2) + margin)."""
@@ -402,15 +430,15 @@ def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> No
     return r.sum(g.mul(one, two), dim)
 
 
-@layer(aten="cosine_embedding_loss")
+@_loss(aten="cosine_embedding_loss")
 @_rounded_once
 def cosine_embedding_loss(
     input1: Node,
     input2: Node,
     target: Node,
     margin: float = 0,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """1 - cosine where target is 1, max(0, cosine - margin) where it is -1."""
@@ -431,7 +459,7 @@ def pairwise_distance(
     return r.norm(e.add(e.sub(x1, x2), eps), p, -1, keepdim)
 
 
-@layer(aten="triplet_margin_loss")
+@_loss(aten="triplet_margin_loss")
 @_rounded_once
 def triplet_margin_loss(
     anchor: Node,
@@ -441,8 +469,8 @@ def triplet_margin_loss(
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """max(0, |anchor - positive| - |anchor - negative| + margin); with swap the nearer of two
@@ -454,7 +482,7 @@ def triplet_margin_loss(
     return _reduced(e.clamp(e.add(e.sub(near, away), margin), min=0.0), reduction)
 
 
-@layer(aten="multi_margin_loss")
+@_loss(aten="multi_margin_loss")
 @_rounded_once
 def multi_margin_loss(
     input: Node,
@@ -462,8 +490,8 @@ def multi_margin_loss(
     p: int = 1,
     margin: float = 1.0,
     weight: Node | None = None,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """The mean over other classes of max(0, margin - input[target] + input) ** p."""
@@ -480,14 +508,14 @@ def multi_margin_loss(
     return _reduced(g.reshape(loss, target.shape), reduction)
 
 
-@layer(aten="multilabel_soft_margin_loss")
+@_loss(aten="multilabel_soft_margin_loss")
 @_rounded_once
 def multilabel_soft_margin_loss(
     input: Node,
     target: Node,
     weight: Node | None = None,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """The mean over classes of -(target * log sigmoid(x) + (1 - target) * log sigmoid(-x))."""
@@ -496,13 +524,13 @@ def multilabel_soft_margin_loss(
     return _reduced(r.mean(_weighed(g.neg(e.add(one, two)), weight), -1), reduction)
 
 
-@layer(aten="multilabel_margin_loss")
+@_loss(aten="multilabel_margin_loss")
 @_rounded_once
 def multilabel_margin_loss(
     input: Node,
     target: Node,
-    size_average: None = None,
-    reduce: None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Node:
     """The mean over pairs of a class of the row (target, up to its first -1) and another one of

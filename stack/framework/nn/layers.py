@@ -169,8 +169,11 @@ class EmbeddingBag(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        if max_norm is not None or scale_grad_by_freq:
-            raise NotImplementedError("EmbeddingBag has no max_norm and no scale_grad_by_freq")
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise NotImplementedError(
+                "EmbeddingBag has no max_norm, scale_grad_by_freq or sparse gradients; leave them "
+                "out"
+            )
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
         self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
         made = _parameter(num_embeddings, embedding_dim, dtype=dtype, device=device)

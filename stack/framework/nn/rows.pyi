@@ -191,8 +191,8 @@ class BCELoss(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -203,8 +203,8 @@ class BCEWithLogitsLoss(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None: ...
@@ -236,8 +236,8 @@ class CosineEmbeddingLoss(Module):
     def __init__(
         self,
         margin: float = 0,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -254,9 +254,9 @@ class CrossEntropyLoss(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None: ...
@@ -361,8 +361,8 @@ class HingeEmbeddingLoss(Module):
     def __init__(
         self,
         margin: float = 1.0,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -380,8 +380,8 @@ class KLDivLoss(Module):
 
     def __init__(
         self,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         log_target: bool = False,
     ) -> None: ...
@@ -392,8 +392,8 @@ class L1Loss(Module):
 
     def __init__(
         self,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         weight: Tensor | None = None,
     ) -> None: ...
@@ -466,8 +466,8 @@ class MSELoss(Module):
 
     def __init__(
         self,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         weight: Tensor | None = None,
     ) -> None: ...
@@ -479,8 +479,8 @@ class MarginRankingLoss(Module):
     def __init__(
         self,
         margin: float = 0,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -570,7 +570,7 @@ class MultiLabelMarginLoss(Module):
     """`functional.multilabel_margin_loss` with fixed settings."""
 
     def __init__(
-        self, size_average: None = None, reduce: None = None, reduction: str = "mean"
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
@@ -580,8 +580,8 @@ class MultiLabelSoftMarginLoss(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -594,8 +594,8 @@ class MultiMarginLoss(Module):
         p: int = 1,
         margin: float = 1.0,
         weight: Tensor | None = None,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -606,9 +606,9 @@ class NLLLoss(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -619,9 +619,9 @@ class NLLLoss2d(Module):
     def __init__(
         self,
         weight: Tensor | None = None,
-        size_average: None = None,
+        size_average: bool | None = None,
         ignore_index: int = -100,
-        reduce: None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -651,9 +651,9 @@ class PoissonNLLLoss(Module):
         self,
         log_input: bool = True,
         full: bool = False,
-        size_average: None = None,
+        size_average: bool | None = None,
         eps: float = 1e-08,
-        reduce: None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -701,8 +701,8 @@ class SmoothL1Loss(Module):
 
     def __init__(
         self,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
         beta: float = 1.0,
     ) -> None: ...
@@ -712,7 +712,7 @@ class SoftMarginLoss(Module):
     """`functional.soft_margin_loss` with fixed settings."""
 
     def __init__(
-        self, size_average: None = None, reduce: None = None, reduction: str = "mean"
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean"
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
@@ -779,8 +779,8 @@ class TripletMarginLoss(Module):
         p: float = 2,
         eps: float = 1e-06,
         swap: bool = False,
-        size_average: None = None,
-        reduce: None = None,
+        size_average: bool | None = None,
+        reduce: bool | None = None,
         reduction: str = "mean",
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...

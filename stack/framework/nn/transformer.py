@@ -185,7 +185,8 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            y = self.self_attn(x, x, x, src_key_padding_mask, False, src_mask)[0]
+            masks = src_key_padding_mask, False, src_mask, True, is_causal
+            y = self.self_attn(x, x, x, *masks)[0]
             out: Tensor = self.dropout1(y)
             return out
 
@@ -249,12 +250,13 @@ class TransformerDecoderLayer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            y = self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask)[0]
+            masks = tgt_key_padding_mask, False, tgt_mask, True, tgt_is_causal
+            y = self.self_attn(x, x, x, *masks)[0]
             out: Tensor = self.dropout1(y)
             return out
 
         def remember(x: Tensor) -> Tensor:
-            masks = memory_key_padding_mask, False, memory_mask
+            masks = memory_key_padding_mask, False, memory_mask, True, memory_is_causal
             y = self.multihead_attn(x, memory, memory, *masks)[0]
             out: Tensor = self.dropout2(y)
             return out
@@ -295,7 +297,12 @@ class TransformerEncoder(Module):
     ) -> Tensor:
         x = src
         for layer in self.layers:
-            x = layer(x, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+            x = layer(
+                x,
+                src_mask=mask,
+                is_causal=bool(is_causal),
+                src_key_padding_mask=src_key_padding_mask,
+            )
         return x if self.norm is None else self.norm(x)
 
 
@@ -319,9 +326,17 @@ class TransformerDecoder(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         x = tgt
-        masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
         for layer in self.layers:
-            x = layer(x, memory, *masks)
+            x = layer(
+                x,
+                memory,
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=bool(tgt_is_causal),
+                memory_is_causal=memory_is_causal,
+            )
         return x if self.norm is None else self.norm(x)
 
 
@@ -385,7 +400,7 @@ class Transformer(Module):
         tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        memory = self.encoder(src, src_mask, src_key_padding_mask)
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask
-        out: Tensor = self.decoder(tgt, memory, *masks)
+        out: Tensor = self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
         return out

@@ -109,6 +109,7 @@ class Adam(Moments):
             "weight_decay": weight_decay,
             "amsgrad": amsgrad,
             "maximize": maximize,
+            "differentiable": differentiable,
             "decoupled_weight_decay": apart,
         }
         super().__init__(params, defaults)
@@ -150,7 +151,8 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        ways = {"maximize": maximize, "differentiable": differentiable}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **ways)
 
 
 class Adamax(Moments):
@@ -178,6 +180,7 @@ class Adamax(Moments):
             "eps": eps,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            "differentiable": differentiable,
             "decoupled_weight_decay": False,
         }
         super().__init__(params, defaults)
@@ -217,6 +220,7 @@ class RAdam(Moments):
             "eps": eps,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            "differentiable": differentiable,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)
@@ -288,6 +292,7 @@ class NAdam(Moments):
             "weight_decay": weight_decay,
             "momentum_decay": momentum_decay,
             "maximize": maximize,
+            "differentiable": differentiable,
             "decoupled_weight_decay": decoupled_weight_decay,
         }
         super().__init__(params, defaults)

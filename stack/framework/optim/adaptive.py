@@ -47,6 +47,7 @@ class Adagrad(_Decayed):
             "weight_decay": weight_decay,
             "initial_accumulator_value": initial_accumulator_value,
             "maximize": maximize,
+            "differentiable": differentiable,
         }
         super().__init__(params, defaults)
 
@@ -85,7 +86,8 @@ class Adadelta(_Decayed):
         differentiable: bool = False,
     ) -> None:
         defaults = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(params, {**defaults, "maximize": maximize})
+        ways = {"maximize": maximize, "differentiable": differentiable}
+        super().__init__(params, {**defaults, **ways})
 
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         spread, d = shard.spread, self.gradient_with_decay(shard, value, gradient)
@@ -130,6 +132,7 @@ class RMSprop(_Decayed):
             "centered": centered,
             "weight_decay": weight_decay,
             "maximize": maximize,
+            "differentiable": differentiable,
         }
         super().__init__(params, defaults)
 
@@ -172,8 +175,9 @@ class Rprop(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        defaults = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
-        super().__init__(params, defaults)
+        defaults = {"lr": lr, "etas": etas, "step_sizes": step_sizes}
+        ways = {"maximize": maximize, "differentiable": differentiable}
+        super().__init__(params, {**defaults, **ways})
 
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         spread, before = shard.spread, shard.state["prev"].node

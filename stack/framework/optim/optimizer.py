@@ -47,7 +47,8 @@ Place = tuple[int, str, int | None]
 """The group's number, the name of a setting, and which member of it."""
 
 WAYS = frozenset({"foreach", "fused", "capturable", "differentiable"})
-"""Settings by which PyTorch chooses among implementations. They are taken and change nothing."""
+"""Settings by which PyTorch chooses among implementations. They are taken and change nothing, but
+for `differentiable=True`, which is refused."""
 
 
 class Shard:
@@ -261,7 +262,7 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         refuse_in_trace("an optimizer was made")
-        self.defaults = {k: v for k, v in defaults.items() if k not in WAYS}
+        self.defaults = _settings(defaults)
         self.param_groups: list[Group] = []
         self.shards: tuple[Shard, ...] = ()
         self._written: dict[Place, float] = {}
@@ -471,7 +472,7 @@ class Optimizer:
     def _add(self, group: Group) -> None:
         given = group["params"]
         params = [given] if isinstance(given, Tensor) else list(given)
-        extra = {k: v for k, v in group.items() if k not in WAYS}
+        extra = _settings(group)
         for name in set(extra) - {"params", *self.defaults}:
             if near := get_close_matches(name, self.defaults, cutoff=0.75):
                 raise TensorError(f"unknown settings {[name]}; did you mean {near[0]!r}?")
@@ -670,6 +671,17 @@ def _grouped(params: Iterable[Any]) -> list[Group]:
     if given and isinstance(given[0], dict):
         return given
     return [{"params": [p[1] if isinstance(p, tuple) else p for p in given]}]
+
+
+def _settings(given: Group) -> Group:
+    """Those that change something. Raises NotImplementedError for a step that gradients are to flow
+    through."""
+    if given.get("differentiable"):
+        raise NotImplementedError(
+            "no gradient flows through an optimizer's step; leave differentiable=True out, and "
+            "write the step as operations on tensors"
+        )
+    return {k: v for k, v in given.items() if k not in WAYS}
 
 
 def _check(params: Sequence[Tensor], seen: set[int]) -> None:

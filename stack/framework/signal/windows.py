@@ -10,6 +10,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from stack.framework.create import arange
+from stack.framework.layout import check_layout
 from stack.framework.tensor import Tensor
 
 __all__ = [
@@ -29,6 +30,7 @@ def _window(
     layout: Any = None,
 ) -> Tensor:
     """`shape` of the places 0 to M - 1 and the last place of the period; 1 for a single place."""
+    check_layout("layout", layout)
     at = arange(M, dtype=DType.F64, device=device)
     found = shape(at, M - 1.0 if sym else float(M)) if M > 1 else at + 1
     made: Tensor = found.to(dtype or DType.F32)
