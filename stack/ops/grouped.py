@@ -3,6 +3,8 @@
 Which row belongs to which group is data. Rows are moved into blocks of one group each, as many as
 any choice of groups can need, so that the work is that of the rows and at most one block more for
 each group (Gale et al., "MegaBlocks: Efficient Sparse Training with Mixture-of-Experts", 2022).
+Blocks that are not needed are moved, but not multiplied: of rows that belong to groups of other
+ranks there are many.
 """
 
 from __future__ import annotations
@@ -77,9 +79,16 @@ class _Blocks:
         )
 
     def filled(self, x: Node) -> Node:
-        """[rows, width] as [blocks, size, width], 0 where a block has no row."""
+        """[rows, width] as [blocks, size, width], 0 where a block has no row. Blocks that are left
+        over are chosen by a number that is out of range, so that a product does not compute them.
+        """
+        blocks = self.group.shape[0]
         moved = g.gather(x, self.row, 0)
-        return g.contiguous(g.reshape(moved, (self.group.shape[0], self.size, x.shape[1])))
+        every = g.contiguous(g.reshape(moved, (blocks, self.size, x.shape[1])))
+        first = g.slice_axis(g.reshape(self.row, (blocks, self.size)), 1, 0, 1)
+        is_left_over = g.lt(g.reshape(first, (blocks,)), g.full((blocks,), 0, DType.I64))
+        number = g.where(is_left_over, g.full((blocks,), -1, DType.I64), g.arange(blocks))
+        return g.gather(every, g.contiguous(number), 0)
 
 
 def _all(x: Node, value: int) -> Node:

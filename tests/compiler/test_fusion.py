@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
+from hal.tile import evaluate
 from hal.tile.node import Type
 from stack import ops as g
 from tests.compiler.lowered import check
@@ -72,6 +73,31 @@ def test_chosen_matrices_need_no_copy(turned: bool) -> None:
     rows = g.gather(g.reshape(w, (51, 17)), at, 0)
     other = g.matmul(g.reshape(x, (45, 17)), g.transpose(rows))
     assert len(check([other], [x, w, at], [*given, numbers]).calls) == 2
+
+
+def test_what_no_number_chooses_is_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product of which both operands are out of range is 0; if one of them is not, it is
+    computed."""
+    x, w = g.input(0, Type((3, 9, 17), F)), g.input(1, Type((3, 17, 17), F))
+    numbers = [g.input(i, Type((4,), DType.I64)) for i in (2, 3)]
+    product = g.matmul(g.gather(x, numbers[0], 0), g.gather(w, numbers[1], 0))
+    count = 0
+    dot = evaluate._STRUCTURAL["dot"]
+
+    def counted(*operands: object) -> object:
+        nonlocal count
+        count += 1
+        return dot(*operands)
+
+    monkeypatch.setitem(evaluate._STRUCTURAL, "dot", counted)  # type: ignore[arg-type]
+    counts = []
+    for chosen in ([-1, -1, -1, -1], [0, -1, 2, -1], [0, 1, 2, 0]):
+        count = 0
+        both = [np.array(chosen), np.array([3, -1, 1, 3])]
+        check([g.neg(product)], [x, w, *numbers], [*arrays(x, w), *both])
+        counts.append(count)
+    one, two, four = counts
+    assert one * 4 == two * 2 == four > 0
 
 
 def test_attention_needs_no_copy_of_a_view() -> None:

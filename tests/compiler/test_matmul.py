@@ -1,5 +1,7 @@
 """The matmul template against numpy in float64, over shapes, layouts and element types."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,9 +10,10 @@ from hypothesis import strategies as st
 from hal.core.description import DeviceInfo, Limits, MemorySpace, NumericProfile, SpaceKind
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import Builder, add, mul
+from hal.tile.build import Builder, add, binary, mul, unary
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel, Memory
+from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.matmul import matmul
@@ -95,14 +98,17 @@ def strides(rows: int, columns: int, row_major: bool) -> tuple[int, int, int]:
     return columns * (rows + GAP), 1, rows + GAP
 
 
-def matmul_kernel(shape: MatmulShape, info: DeviceInfo) -> tuple[Kernel, Grid]:
+def matmul_kernel(
+    shape: MatmulShape, info: DeviceInfo, is_there: Callable[[Node], Node] | None = None
+) -> tuple[Kernel, Grid]:
     """c = a @ b of dense operands in the shape's layouts, and its grid."""
     s, b = shape, Builder("matmul")
     load_a = strided_load(b.buffer("a", s.dtype), strides(s.m, s.k, s.a_contiguous == "k"))
     load_b = strided_load(b.buffer("b", s.dtype), strides(s.k, s.n, s.b_contiguous == "n"))
     c = b.buffer("c", s.accumulate, reads=False, writes=True)
     store = strided_store(c, (s.m * s.n, s.n, 1))
-    product = Product(s, Elements(s.dtype, s.dtype), load_a, load_b, store)
+    elements = Elements(s.dtype, s.dtype)
+    product = Product(s, elements, load_a, load_b, store, is_there=is_there)
     grid = matmul(b, product, info)
     return b.kernel(), grid
 
@@ -111,8 +117,10 @@ TINY = vector_device(vector_nbytes=8, registers=10, caches=(256, 1024), scratch_
 """So small that shapes of a few elements take several blocks on every level."""
 
 
-def multiply(shape: MatmulShape, a: np.ndarray, b: np.ndarray, info=TINY) -> np.ndarray:
-    kernel, grid = matmul_kernel(shape, info)
+def multiply(
+    shape: MatmulShape, a: np.ndarray, b: np.ndarray, info=TINY, is_there=None
+) -> np.ndarray:
+    kernel, grid = matmul_kernel(shape, info, is_there)
     c = np.full(shape.batch * shape.m * shape.n, 77, NUMPY[shape.accumulate])
     buffers = {
         "a": memory_of(a, shape.a_contiguous == "k"),
@@ -165,6 +173,20 @@ def test_integers_wrap() -> None:
     shape = MatmulShape(1, 1, 1, 5, "k", "n", DType.I32, DType.I32)
     expected = (a.astype(np.int64) @ a.astype(np.int64).transpose(0, 2, 1)).astype(np.int32)
     np.testing.assert_array_equal(multiply(shape, a, a.transpose(0, 2, 1)), expected)
+
+
+@pytest.mark.parametrize("size", [(2, 3, 4), (9, 11, 13)], ids=str)
+def test_a_batch_without_operands_gives_zeros(size: tuple[int, int, int]) -> None:
+    """Of one block and of several, whatever lies where its operands would be."""
+    m, n, k = size
+    shape = MatmulShape(3, m, n, k, "k", "n", DType.F32, DType.F32)
+    rng = np.random.default_rng(0)
+    a, b = (operand(rng, (3, *sides), DType.F32) for sides in ((m, k), (k, n)))
+    a[1] = np.nan
+    expected = a @ b
+    expected[1] = 0
+    found = multiply(shape, a, b, is_there=lambda batch: unary("not", binary("eq", batch, 1)))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_one_element() -> None:

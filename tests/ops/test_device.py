@@ -194,6 +194,15 @@ def _chosen_matrices(dtype, transposed):
     }
 
 
+def _chosen_on_both_sides():
+    a, left = _random((4, 40, 300), DType.F32)
+    b, right = _random((4, 300, 70), DType.F32, 1)
+    numbers = [g.input(i, Type((9,), DType.I64)) for i in (2, 3)]
+    chosen = np.random.default_rng(3).integers(-2, 6, (2, 9))
+    some = (g.gather(x, i, 0) for x, i in zip((a, b), numbers, strict=True))
+    return g.matmul(*some), {a: left, b: right, **dict(zip(numbers, chosen, strict=True))}
+
+
 LARGE = {
     "sum of all": lambda: _long_reduce("sum", (300, 300), None),
     "max of all": lambda: _long_reduce("max", (70001,), None),
@@ -211,6 +220,7 @@ LARGE = {
     "matmul of one row": lambda: _large_matmul(1, 300, 200, DType.F32, False),
     "chosen matrices": lambda: _chosen_matrices(DType.F32, False),
     "chosen matrices in bf16": lambda: _chosen_matrices(DType.BF16, True),
+    "matrices chosen on both sides": _chosen_on_both_sides,
     "gather and scatter": _many_rows,
 }
 

@@ -79,13 +79,14 @@ class Located(Protocol):
 Element = tuple[Node, Index, tuple[Guard, ...]]
 
 
-def _axes(*affines: Affine) -> frozenset[Axis]:
+def axes_of(*affines: Affine) -> frozenset[Axis]:
+    """The loop axes that values depend on, also by data."""
     terms = (axis for affine in affines for axis, _ in affine.terms)
     return frozenset().union(*((a,) if a.source is None else a.source.axes for a in terms))
 
 
 def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
-    return _axes(*(g.value for g in guards))
+    return axes_of(*(g.value for g in guards))
 
 
 class Walk(Wants):
@@ -118,7 +119,7 @@ class Walk(Wants):
 
     def _read(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         offset = self._homes[n].offset(index, self.regroup)
-        return Read(n.dtype, _axes(offset) | _guard_axes(guards), n, offset, guards)
+        return Read(n.dtype, axes_of(offset) | _guard_axes(guards), n, offset, guards)
 
     def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
         """n's element at `index`, computed."""
@@ -142,7 +143,7 @@ class Walk(Wants):
             return Constant(n.dtype, frozenset(), n["value"])
         if n.op == "arange":
             position = index.flat()
-            return Iota(n.dtype, _axes(position), position)
+            return Iota(n.dtype, axes_of(position), position)
         if n.op == "gather":
             return self._gather(n, index, guards)
         args = tuple(self.operand(s, index, guards) for s in n.srcs)

@@ -19,7 +19,7 @@ from hal.tile.build import Builder, const, dot, index, mul, program_id
 from hal.tile.node import Node
 from stack.compiler.templates.blocking import MatmulShape, ceil_div
 from stack.compiler.templates.edges import left_of
-from stack.compiler.templates.product import Product, divided, kept
+from stack.compiler.templates.product import Product, depth_of, divided, kept
 from stack.compiler.templates.schedule import Block
 
 LANE_SUMS = 64
@@ -102,6 +102,6 @@ def group_matmul(b: Builder, p: Product, info: DeviceInfo, block: Block | None =
         return (dot(kept(left, shape.packed), kept(right, shape.packed), sums),)
 
     zeros = const(0, shape.accumulate, (t.rows, t.columns))
-    (sums,) = b.loop(index(0), shape.k, t.depth, step, (zeros,))
+    (sums,) = b.loop(index(0), depth_of(p, batch), t.depth, step, (zeros,))
     p.epilogue(b, sums, batch, m0, n0, (rows, columns))
     return down * across * shape.batch, 1, 1

@@ -104,6 +104,26 @@ class _MatmulTemplate:
 
     def emit(self) -> None:
         block, scratch = self._block(), self._scratch()
+        if self.p.is_there is None:
+            self._all_depths(block, scratch)
+            return
+        there = self.p.is_there(block.batch)
+        with self.b.when(there):
+            self._all_depths(block, scratch)
+        with self.b.when(unary("not", there)):
+            self._zeros(block, scratch)
+
+    def _zeros(self, block: _Block, scratch: _Scratch) -> None:
+        t, b = self.blocks, self.b
+        zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
+
+        def tile(i: Node, j: Node) -> None:
+            m, n = add(block.m0, i), add(block.n0, j)
+            self._finish(block, scratch.edge, zeros, m, n)
+
+        b.loop(0, block.rows, t.mr, lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)))
+
+    def _all_depths(self, block: _Block, scratch: _Scratch) -> None:
         depth, kc = self.shape.k, self.blocks.kc
         if is_fixed(depth) and depth <= kc:
             self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.kt))

@@ -25,7 +25,7 @@ from hal.tile.node import Node
 from stack.compiler.templates.blocking import ceil_div
 from stack.compiler.templates.edges import Limits, left_of
 from stack.compiler.templates.mesh_block import MeshBlock, choose_block
-from stack.compiler.templates.product import ByPieces, LoadTile, Product, divided
+from stack.compiler.templates.product import ByPieces, LoadTile, Product, depth_of, divided
 
 
 def mesh_matmul(b: Builder, p: Product, info: DeviceInfo, block: MeshBlock | None = None) -> Grid:
@@ -108,5 +108,5 @@ def _sum(
         before = b.load(sums, 0, tile, (t.columns, 1))
         b.store(sums, 0, dot(a, c, before), (t.columns, 1))
 
-    b.loop(index(0), shape.k, t.depth, step)
+    b.loop(index(0), depth_of(p, batch), t.depth, step)
     return sums

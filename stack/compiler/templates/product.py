@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, binary, cast, index
+from hal.tile.build import Builder, Operand, binary, cast, index, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import is_one
@@ -74,6 +74,9 @@ class Product:
     """How tiles of A come where they are no blocks of its memory."""
     pieces_b: ByPieces | None = None
     """How tiles of B do."""
+    is_there: Callable[[Node], Node] | None = None
+    """Whether a batch has operands: where not, C is zero there, and they need not be read. None:
+    every batch has."""
 
 
 def kept(tile: Node, dtype: DType) -> Node:
@@ -86,3 +89,9 @@ def kept(tile: Node, dtype: DType) -> Node:
 def divided(i: Node, n: int) -> tuple[Node, Node]:
     """Quotient and remainder."""
     return (i, index(0)) if is_one(n) else (binary("div", i, n), binary("rem", i, n))
+
+
+def depth_of(p: Product, batch: Node) -> Operand:
+    """Where the loop over the depth of a batch ends: at once where it has no operands."""
+    depth = p.shape.k
+    return depth if p.is_there is None else where(p.is_there(batch), index(depth), 0)

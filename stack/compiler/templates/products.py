@@ -3,18 +3,18 @@ joined it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
-from hal.tile.build import Builder, broadcast, transpose, where
+from hal.tile.build import Builder, binary, broadcast, transpose, where
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
-from stack.compiler.graph.access import Axis
-from stack.compiler.graph.expr import Apply, Expr, Read, reads
+from stack.compiler.graph.access import Axis, Guard
+from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, reads
 from stack.compiler.graph.operands import Operands
 from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import MatmulShape
@@ -144,9 +144,34 @@ def emit_product(
         or (not (template.uneven_rows and shape.b_contiguous == "k") and _is_uneven(ops.b, ops.k)),
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
+        is_there(emission, ops),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
     return template.emit(emission.b, product, emission.info, chosen)
+
+
+def is_there(emission: Emission, ops: Operands) -> Callable[[Node], Node] | None:
+    """Whether a batch has an operand that is not zero; None where that is not known. Both operands
+    are zero where numbers that choose them for the batch are out of range."""
+    left, right = (_choosing(e, ops.batch) for e in (ops.a, ops.b))
+    if not left or not right:
+        return None
+
+    def met(batch: Node) -> Node:
+        scope = Tiles(emission, decompose(batch, ops.batch))
+        return binary("or", scope.mask(left), scope.mask(right))
+
+    return met
+
+
+def _choosing(e: Expr, batch: Group) -> tuple[Guard, ...]:
+    """The guards without which a whole batch of an operand is zero."""
+    while isinstance(e, Apply) and e.node.op == "cast":
+        e = e.args[0]
+    if not isinstance(e, Select) or e.fill:
+        return ()
+    chosen = (g for g in e.guards if any(a.source is not None for a, _ in g.value.terms))
+    return tuple(g for g in chosen if axes_of(g.value) <= set(batch))
 
 
 def _is_uneven(e: Expr, group: Group) -> bool:
