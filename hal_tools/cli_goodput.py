@@ -48,7 +48,11 @@ def goodput(
         _say_where(events)
         return
     if hosts is not None:
-        _say_what_survives(hosts, copies)
+        placement = import_module("stack.launch.placement")
+        grouped, ringed = (p(range(hosts), copies) for p in (placement.grouped, placement.ringed))
+        for lost in range(1, min(hosts, copies + 2) + 1):
+            said = f"{grouped.survives(lost):.1%} in groups, {ringed.survives(lost):.1%} in a ring"
+            click.echo(f"{lost} of {hosts} hosts lost at once, {copies} copies: {said}")
         return
     if mtbf_min is None or save_min is None or restore_min is None:
         raise click.UsageError(
@@ -67,14 +71,6 @@ def goodput(
     if near is None:
         click.echo(f"goodput {rates.goodput(far, mtbf_s, every_s):.1%} (Daly, 2006)")
     click.echo(f"goodput {drawn:.1%} over {hours:,.0f} simulated hours, seed {seed}")
-
-
-def _say_what_survives(hosts: int, copies: int) -> None:
-    placement = import_module("stack.launch.placement")
-    grouped, ringed = (p(range(hosts), copies) for p in (placement.grouped, placement.ringed))
-    for lost in range(1, min(hosts, copies + 2) + 1):
-        said = f"{grouped.survives(lost):.1%} in groups, {ringed.survives(lost):.1%} in a ring"
-        click.echo(f"{lost} of {hosts} hosts lost at once, {copies} copies: {said}")
 
 
 def _say_where(file: Path) -> None:

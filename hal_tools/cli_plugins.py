@@ -32,26 +32,24 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._homes:
-            return _added(cmd_name)
+            for point in entry_points(GROUP):
+                if point.name == cmd_name:
+                    try:
+                        module, _, attribute = point.module.partition(":")
+                        found: object = getattr(import_module(module), attribute)
+                    except Exception as error:  # noqa: BLE001  foreign code: its error is the command's
+                        return _broken(
+                            cmd_name, f"{point.distribution}: {type(error).__name__}: {error}"
+                        )
+                    if isinstance(found, click.Command):
+                        return found
+                    return _broken(
+                        cmd_name, f"{point.distribution}: {point.module} is no click command"
+                    )
+            return None
         found = getattr(import_module(self._homes[cmd_name]), cmd_name.replace("-", "_"))
         assert isinstance(found, click.Command), "that is what its module has under this name"
         return found
-
-
-def _added(name: str) -> click.Command | None:
-    """The command that a plugin gives under this name. One that cannot be loaded says so when it is
-    used, and leaves the others alone."""
-    for point in entry_points(GROUP):
-        if point.name == name:
-            try:
-                module, _, attribute = point.module.partition(":")
-                found: object = getattr(import_module(module), attribute)
-            except Exception as error:  # noqa: BLE001  foreign code: its error is the command's
-                return _broken(name, f"{point.distribution}: {type(error).__name__}: {error}")
-            if isinstance(found, click.Command):
-                return found
-            return _broken(name, f"{point.distribution}: {point.module} is no click command")
-    return None
 
 
 def _broken(name: str, cause: str) -> click.Command:

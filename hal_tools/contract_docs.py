@@ -60,7 +60,11 @@ def _pages() -> Iterator[str]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 bases = ", ".join(ast.unparse(base) for base in node.bases)
                 head = f"### `{node.name}`" + (f" ({bases})" if bases else "")
-                parts = [head, ast.get_docstring(node) or "", _members(node)]
+                # The fields and constants; what Python calls itself is no part of the contract.
+                members = (m for m in node.body if isinstance(m, ast.AnnAssign | ast.Assign))
+                written = (ast.unparse(member) for member in members)
+                lines = "\n".join(line for line in written if not line.startswith("__"))
+                parts = [head, ast.get_docstring(node) or "", _code(lines) if lines else ""]
                 yield "\n\n".join(part for part in parts if part)
             match node, after:
                 case (
@@ -75,14 +79,6 @@ def _hook(hook: ast.FunctionDef) -> str:
     assert hook.returns is not None, "every hook says what it returns"
     signature = f"{hook.name}({', '.join(parameters)}) -> {ast.unparse(hook.returns)}"
     return f"### `{hook.name}`\n\n{_code(signature)}\n\n{ast.get_docstring(hook)}"
-
-
-def _members(node: ast.ClassDef) -> str:
-    """The fields and constants; what Python calls itself is no part of the contract."""
-    members = (m for m in node.body if isinstance(m, ast.AnnAssign | ast.Assign))
-    written = (ast.unparse(member) for member in members)
-    lines = "\n".join(line for line in written if not line.startswith("__"))
-    return _code(lines) if lines else ""
 
 
 def _code(text: str) -> str:

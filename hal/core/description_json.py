@@ -30,7 +30,24 @@ def to_json(info: DeviceInfo) -> dict[str, Any]:
 def from_json(table: Mapping[str, Any]) -> DeviceInfo:
     """The description that `to_json` wrote. Raises InvalidCall for a missing or wrong entry."""
     try:
-        return _info(table)
+        numeric = table["numeric"]
+        accumulate = {DType(key): DType(value) for key, value in numeric["accumulate"].items()}
+        return DeviceInfo(
+            **{
+                **table,
+                "limits": _limits(table["limits"]),
+                "spaces": tuple(
+                    MemorySpace(**{**space, "kind": SpaceKind(space["kind"])})
+                    for space in table["spaces"]
+                ),
+                "dtypes": {DType(name): rate for name, rate in table["dtypes"].items()},
+                "numeric": NumericProfile(**{**numeric, "accumulate": accumulate}),
+                "formats": tuple(table["formats"]),
+                "features": frozenset(Feature(name) for name in table["features"]),
+                "matrix_units": tuple(_matrix_unit(unit) for unit in table["matrix_units"]),
+                "links": tuple(Link(**link) for link in table["links"]),
+            }
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidCall(f"not a device description: {type(error).__name__}: {error}") from error
 
@@ -51,35 +68,11 @@ def _plain(value: object) -> Any:
             return value
 
 
-def _info(table: Mapping[str, Any]) -> DeviceInfo:
-    return DeviceInfo(
-        **{
-            **table,
-            "limits": _limits(table["limits"]),
-            "spaces": tuple(
-                MemorySpace(**{**space, "kind": SpaceKind(space["kind"])})
-                for space in table["spaces"]
-            ),
-            "dtypes": {DType(name): rate for name, rate in table["dtypes"].items()},
-            "numeric": _numeric(table["numeric"]),
-            "formats": tuple(table["formats"]),
-            "features": frozenset(Feature(name) for name in table["features"]),
-            "matrix_units": tuple(_matrix_unit(unit) for unit in table["matrix_units"]),
-            "links": tuple(Link(**link) for link in table["links"]),
-        }
-    )
-
-
 def _limits(table: Mapping[str, Any]) -> Limits:
     x, y, z = table["grid"]
     rows, columns = table.get("mesh", (1, 1))
     tuples = {"grid": (x, y, z), "caches": tuple(table["caches"]), "mesh": (rows, columns)}
     return Limits(**{**table, **tuples})
-
-
-def _numeric(table: Mapping[str, Any]) -> NumericProfile:
-    accumulate = {DType(key): DType(value) for key, value in table["accumulate"].items()}
-    return NumericProfile(**{**table, "accumulate": accumulate})
 
 
 def _matrix_unit(table: Mapping[str, Any]) -> MatrixUnit:

@@ -96,13 +96,6 @@ class Device(_Hooks):
         text = f"{self.name} does not declare the feature {feature.value!r} of {hook}"
         return _raising(Unsupported, f"{text}; its features: {features}")
 
-    def _abandon(self, why: str) -> None:
-        """Let every hook refuse, and `close` do nothing."""
-        self.ended = f"{self.name} {why}"
-        for hook in _BOUND:
-            setattr(self, hook, _raising(StaleHandle, self.ended))
-        self._close = None
-
 
 Wrapper = Callable[[Device], object]
 """Makes, for one device, a pluggy plugin whose hooks are all marked `hookimpl(wrapper=True)`.
@@ -127,7 +120,11 @@ def _unheard(*args: Any, **kwargs: Any) -> None:
 
 def _abandon_all(why: str) -> None:
     for device in list(_OPEN):
-        device._abandon(why)
+        # Let every hook refuse, and `close` do nothing.
+        device.ended = f"{device.name} {why}"
+        for hook in _BOUND:
+            setattr(device, hook, _raising(StaleHandle, device.ended))
+        device._close = None
 
 
 _FORKED = "was opened by the parent of this process; open it again here"

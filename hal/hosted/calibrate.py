@@ -24,7 +24,6 @@ from hal.core.values import (
     Buffer,
     Collective,
     CollectiveKind,
-    Group,
     GroupSpec,
     KernelSource,
     Launchable,
@@ -224,7 +223,15 @@ def _queue_depth(bench: Bench) -> float:
 def _all_reduce_s(devices: Sequence[Device], texts: Texts) -> float:
     """A sum over all devices, from the first member's call to the last one's end."""
     benches = [Bench(device, device.create_timeline(False), texts) for device in devices]
-    groups = _joined(devices)
+    # A group of the devices, which join at once.
+    peers = tuple(device.name for device in devices)
+    key = f"calibration {os.getpid()}"
+    with ThreadPoolExecutor(len(devices)) as threads:
+        joins = [
+            threads.submit(device.create_group, GroupSpec(key, rank, peers, _TIMEOUT_S))
+            for rank, device in enumerate(devices)
+        ]
+        groups = [join.result(2 * _TIMEOUT_S) for join in joins]
     call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, LARGE_NBYTES // 4)
 
     def try_once() -> float:
@@ -240,15 +247,3 @@ def _all_reduce_s(devices: Sequence[Device], texts: Texts) -> float:
             return (time.perf_counter_ns() - start_ns) / 1e9
 
     return _median(try_once)
-
-
-def _joined(devices: Sequence[Device]) -> list[Group]:
-    """A group of the devices, which join at once."""
-    peers = tuple(device.name for device in devices)
-    key = f"calibration {os.getpid()}"
-    with ThreadPoolExecutor(len(devices)) as threads:
-        joins = [
-            threads.submit(device.create_group, GroupSpec(key, rank, peers, _TIMEOUT_S))
-            for rank, device in enumerate(devices)
-        ]
-        return [join.result(2 * _TIMEOUT_S) for join in joins]

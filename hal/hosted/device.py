@@ -55,24 +55,26 @@ class HostedDevice:
             else Work(session, self._programs)
         )
         self._subscribers: list[Callable[[Failure], None]] = []
-        self._bind_parts(self._memory, self._timelines, self._work, self._groups)
+        self.alloc, self.map, self.stats = self._memory.alloc, self._memory.map, self._memory.stats
+        self.import_host = self._memory.import_host
+        self.export_buffer, self.import_buffer = (
+            self._memory.export_buffer,
+            self._memory.import_buffer,
+        )
+        self.create_timeline, self.signal = self._timelines.create_timeline, self._timelines.signal
+        self.wait, self.timestamps = self._timelines.wait, self._timelines.timestamps
+        self.load, self.bind, self.launch = self._programs.load, self._work.bind, self._work.launch
+        self.copy, self.fill, self.host_call = (
+            self._work.copy,
+            self._work.fill,
+            self._work.host_call,
+        )
+        self.record, self.replay = self._work.record, self._work.replay
+        self.create_group, self.shrink = self._groups.create_group, self._groups.shrink
+        self.collective, self.abort = self._groups.collective, self._groups.abort
+        self.async_error = self._groups.async_error
         self._scheduler = Scheduler(session)
         weakref.finalize(self, self._scheduler.forget).atexit = False
-
-    def _bind_parts(
-        self, memory: Buffers, timelines: Timelines, work: Work | StreamWork, groups: Groups
-    ) -> None:
-        self.alloc, self.map, self.stats = memory.alloc, memory.map, memory.stats
-        self.import_host = memory.import_host
-        self.export_buffer, self.import_buffer = memory.export_buffer, memory.import_buffer
-        self.create_timeline, self.signal = timelines.create_timeline, timelines.signal
-        self.wait, self.timestamps = timelines.wait, timelines.timestamps
-        self.load, self.bind, self.launch = self._programs.load, work.bind, work.launch
-        self.copy, self.fill, self.host_call = work.copy, work.fill, work.host_call
-        self.record, self.replay = work.record, work.replay
-        self.create_group, self.shrink = groups.create_group, groups.shrink
-        self.collective, self.abort = groups.collective, groups.abort
-        self.async_error = groups.async_error
 
     @hookimpl
     def describe(self) -> DeviceInfo:
@@ -81,7 +83,15 @@ class HostedDevice:
     @hookimpl
     def health(self) -> Health:
         session = self._session
-        self._report(session.faults.take("health"))
+        # An injected failure of no operation: it goes to the subscribers, and may take the device
+        # with it.
+        failure = session.faults.take("health")
+        if failure is not None:
+            if takes_device(failure):
+                with LOCK:
+                    self._session.lose(failure)
+            for callback in tuple(self._subscribers):
+                callback(failure)
         if session.cause is not None:
             return Health(session.state, session.epoch, session.cause)
         hanging = [op for op in tuple(session.active) if op.stage is Stage.HANGING]
@@ -169,14 +179,3 @@ class HostedDevice:
         self._programs.free_all()
         self._memory.free_all()
         session.changed.notify_all()
-
-    def _report(self, failure: Failure | None) -> None:
-        """An injected failure of no operation: it goes to the subscribers, and may take the device
-        with it."""
-        if failure is None:
-            return
-        if takes_device(failure):
-            with LOCK:
-                self._session.lose(failure)
-        for callback in tuple(self._subscribers):
-            callback(failure)

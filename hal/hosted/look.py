@@ -50,7 +50,12 @@ def _listed(look: Look, environment: tuple[tuple[str, str], ...]) -> tuple[str, 
         text = f"did not answer in {_DEADLINE_S:g} s"
         raise PluginError(_broken(look, text)) from error
     if done.returncode:
-        raise PluginError(_broken(look, _ended(done.returncode) + _last_words(done.stderr)))
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise PluginError(
+            _broken(
+                look, _ended(done.returncode) + (f" (it said: {said[-1][:200]})" if said else "")
+            )
+        )
     lines = json.loads(done.stdout.splitlines()[-1])
     if lines is None:
         raise PluginError(look.absent)
@@ -68,8 +73,3 @@ def _broken(look: Look, what: str) -> str:
 
 def _ended(status: int) -> str:
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
-
-
-def _last_words(printed: bytes) -> str:
-    lines = printed.decode(errors="replace").strip().splitlines()
-    return f" (it said: {lines[-1][:200]})" if lines else ""

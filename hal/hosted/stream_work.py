@@ -94,7 +94,14 @@ class StreamWork:
                 or session.cause is not None
                 or session.faults.waiting
             ):
-                return self._submit("launch", _launch(self._machine, bound, grid), timeline, waits)
+
+                def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
+                    sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
+                    return (self._machine.launch(bound.native, sizes, stream, after),)
+
+                return self._submit(
+                    "launch", Job(bound.operations, start, bound.uses), timeline, waits
+                )
             uses = bound.uses
             for used in uses:
                 if used.freed:
@@ -211,14 +218,6 @@ class StreamWork:
                 recorded.given[slot] = now
             for native, number in users:
                 self._machine.rebind(native, number, part)
-
-
-def _launch(machine: StreamMachine, bound: Bound, grid: Grid) -> Job:
-    def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
-        sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
-        return (machine.launch(bound.native, sizes, stream, after),)
-
-    return Job(bound.operations, start, bound.uses)
 
 
 def _job(

@@ -234,23 +234,20 @@ class Acceptor:
         if not data:
             self._close(stranger)
         elif len(stranger.said) == _PROOF.size:
-            self._judge(stranger)
-
-    def _judge(self, stranger: _Stranger) -> None:
-        nonce, claim, digest = _PROOF.unpack(stranger.said)
-        said = stranger.nonce + nonce + claim
-        known = hmac.compare_digest(digest, self._terms.digest(b"call", said))
-        link = stranger.link
-        self._forget(stranger)
-        if not known or not self._wants(claim):
-            with suppress(OSError):
-                link.send(_REFUSALS[known])
-            link.close()
-            return
-        digest = self._terms.digest(b"hear", said + self._grant)
-        with suppress(OSError):  # who owns the connection now sees that it has ended
-            link.send(_WELCOME.pack(self._grant, digest))
-        self._take(Known(link, claim, self._terms.digest(b"link", said)))
+            nonce, claim, digest = _PROOF.unpack(stranger.said)
+            said = stranger.nonce + nonce + claim
+            known = hmac.compare_digest(digest, self._terms.digest(b"call", said))
+            link = stranger.link
+            self._forget(stranger)
+            if not known or not self._wants(claim):
+                with suppress(OSError):
+                    link.send(_REFUSALS[known])
+                link.close()
+                return
+            digest = self._terms.digest(b"hear", said + self._grant)
+            with suppress(OSError):  # who owns the connection now sees that it has ended
+                link.send(_WELCOME.pack(self._grant, digest))
+            self._take(Known(link, claim, self._terms.digest(b"link", said)))
 
     def _close_oldest(self) -> None:
         oldest = next(iter(self._strangers), None)

@@ -54,7 +54,14 @@ class Operands:
         """An operand: a value or scalar by its name, or a constant."""
         token = self._t.next
         if token.kind == "number":
-            return self._constant()
+            token = self._t.take("number", "a number")
+            digits, _, short = token.text.partition(":")
+            dtype = DTYPES.get(short or "i64")
+            expected = "an integer, or a number with its type such as 2.0:f32"
+            if dtype is None:
+                raise self._t.fail(expected, token)
+            value = float(digits) if dtype.is_float else self._t.whole(token, digits, expected)
+            return node("const", Type((), dtype), value=value)
         if self._t.accept("true", "false"):
             return node("const", Type((), DType.BOOL), value=token.text == "true")
         known = {"value": self._values, "scalar": self._scalars}.get(token.kind)
@@ -65,16 +72,6 @@ class Operands:
             raise self._t.fail("a value that is defined before and visible here")
         self._t.take(token.kind, "a value")
         return found
-
-    def _constant(self) -> Node:
-        token = self._t.take("number", "a number")
-        digits, _, short = token.text.partition(":")
-        dtype = DTYPES.get(short or "i64")
-        expected = "an integer, or a number with its type such as 2.0:f32"
-        if dtype is None:
-            raise self._t.fail(expected, token)
-        value = float(digits) if dtype.is_float else self._t.whole(token, digits, expected)
-        return node("const", Type((), dtype), value=value)
 
     def new_name(self) -> Token:
         """The name of a value that is to be defined."""

@@ -93,7 +93,14 @@ class _Parser:
         self._t.end_line()
         found: list[Statement] = []
         while self._t.next.text not in ("}", "next"):
-            statement = self._statement()
+            if self._t.next.kind == "value":
+                statement = self._definition()
+            else:
+                token = self._t.take("name", "a statement")
+                rule = _STATEMENTS.get(token.text)
+                if rule is None:
+                    raise self._t.fail(f"a statement (%n = ..., {', '.join(_STATEMENTS)})", token)
+                statement = rule(self)
             if statement is not None:
                 found.append(statement)
             self._t.end_line()
@@ -104,16 +111,6 @@ class _Parser:
             raise self._t.fail("'}'")
 
     # statements
-
-    def _statement(self) -> Statement | None:
-        """The next statement, or None for a line that only names a value."""
-        if self._t.next.kind == "value":
-            return self._definition()
-        token = self._t.take("name", "a statement")
-        rule = _STATEMENTS.get(token.text)
-        if rule is None:
-            raise self._t.fail(f"a statement (%n = ..., {', '.join(_STATEMENTS)})", token)
-        return rule(self)
 
     def _definition(self) -> Statement | None:
         name = self._o.new_name()
@@ -217,22 +214,19 @@ class _Parser:
             i = self._o.define(index, Type((), DType.I64))
             inside = [self._o.define(name, init.type) for name, init in carry]
             body = self._statements()
-            after = self._after(len(carry))
+            # The line `next a, b, ...`, which is there when the loop carries values.
+            count = len(carry)
+            after: list[Node] = []
+            for k in range(count):
+                self._t.expect("," if k else "next")
+                after.append(self._o.value())
+            if count:
+                self._t.end_line()
             self._close()
         results = self._results([init.type for _, init in carry])
         parts = zip(inside, (init for _, init in carry), after, results, strict=True)
         start, stop, step = bounds
         return For(i, start, stop, step, tuple(Carried(*p) for p in parts), body)
-
-    def _after(self, count: int) -> list[Node]:
-        """The line `next a, b, ...`, which is there when the loop carries values."""
-        values: list[Node] = []
-        for i in range(count):
-            self._t.expect("," if i else "next")
-            values.append(self._o.value())
-        if count:
-            self._t.end_line()
-        return values
 
     def _results(self, types: list[Type]) -> list[Node]:
         results: list[Node] = []

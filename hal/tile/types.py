@@ -139,18 +139,14 @@ def _leaf(n: Node) -> Iterator[str]:
     elif n.op != "var" and n.shape:
         yield f"{n.op} is a scalar, not {n.type}; broadcast it"
     elif n.op == "const":
-        yield from _const(n)
+        value, dtype = n["value"], n.dtype
+        wanted = float if dtype.is_float else bool if dtype is DType.BOOL else int
+        if type(value) is not wanted:
+            yield f"a constant of {dtype.short} holds a {wanted.__name__}, not {value!r}"
+        elif dtype.is_int and not bounds(dtype)[0] <= value <= bounds(dtype)[1]:
+            yield f"{value} does not fit {dtype.short}"
     elif "axis" in OPS[n.op].attrs and (n["axis"] not in range(AXES) or n.dtype is not DType.I64):
         yield f"{n.op} is an i64 of axis 0 to {AXES - 1}, not {n.type} of axis {n['axis']}"
-
-
-def _const(n: Node) -> Iterator[str]:
-    value, dtype = n["value"], n.dtype
-    wanted = float if dtype.is_float else bool if dtype is DType.BOOL else int
-    if type(value) is not wanted:
-        yield f"a constant of {dtype.short} holds a {wanted.__name__}, not {value!r}"
-    elif dtype.is_int and not bounds(dtype)[0] <= value <= bounds(dtype)[1]:
-        yield f"{value} does not fit {dtype.short}"
 
 
 _GROUP: Mapping[OpClass, Rule] = MappingProxyType(

@@ -82,19 +82,16 @@ def _statement(scope: _Scope, statement: Statement, place: str) -> None:
     for name, block in zip(
         _BLOCK_NAMES.get(type(statement).__name__, ()), blocks(statement), strict=True
     ):
-        _inside(scope.inner(), statement, block, place, name)
+        inner = scope.inner()
+        carried = statement.carried if isinstance(statement, For) else ()
+        if isinstance(statement, For):
+            for bound in (statement.index, *(c.var for c in carried)):
+                inner.check(place, _define(inner, bound))
+        _block(inner, block, f"{place}.{name}")
+        for c in carried:
+            inner.check(place, _expression(inner, c.next))
     for variable in defines(statement):
         scope.check(place, _define(scope, variable))
-
-
-def _inside(scope: _Scope, statement: Statement, block: Block, place: str, name: str) -> None:
-    carried = statement.carried if isinstance(statement, For) else ()
-    if isinstance(statement, For):
-        for variable in (statement.index, *(c.var for c in carried)):
-            scope.check(place, _define(scope, variable))
-    _block(scope, block, f"{place}.{name}")
-    for c in carried:
-        scope.check(place, _expression(scope, c.next))
 
 
 def _define(scope: _Scope, variable: Node) -> Problems:

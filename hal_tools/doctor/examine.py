@@ -44,7 +44,13 @@ def _around(every: tuple[Found, ...]) -> Iterator[Finding]:
 def _of_plugin(found: Found, look: PluginLook) -> Iterator[Finding]:
     yield Finding(found.name, "entry point", OK, f"{found.module or 'in this program'}")
     if found.cause:
-        check = _failed_check(found)
+        # Which check discovery ended at.
+        if found.manifest is not None:
+            check = "blocked" if "is named in" in found.cause else "contract"
+        elif [point.name for point in entry_points(PLUGINS)].count(found.name) > 1:
+            check = "entry point"
+        else:
+            check = "manifest" if _path(found) else "package"
         yield Finding(found.name, check, BAD, found.cause, advice(check, found, found.cause))
         return
     yield from _of_manifest(found)
@@ -65,15 +71,6 @@ def _of_plugin(found: Found, look: PluginLook) -> Iterator[Finding]:
             text = f"{device.name}: nobody has confirmed what it declares: {device.guessed}"
             step = "give your device's numbers in its description; docs/formats.md says what for"
             yield Finding(found.name, "describe", NOTE, text, step)
-
-
-def _failed_check(found: Found) -> str:
-    """Which check discovery ended at."""
-    if found.manifest is not None:
-        return "blocked" if "is named in" in found.cause else "contract"
-    if [point.name for point in entry_points(PLUGINS)].count(found.name) > 1:
-        return "entry point"
-    return "manifest" if _path(found) else "package"
 
 
 def _path(found: Found) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -62,7 +61,11 @@ def parse_manifest(text: str) -> Manifest:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PluginError(f"{FILE} is not valid TOML: {error}") from error
-    _check_keys(table)
+    for key, kind in _KEYS.items():
+        if not isinstance(table.get(key), kind):
+            raise PluginError(f"{FILE}: {key} must be a {kind.__name__}, is {table.get(key)!r}")
+    if extra := sorted(table.keys() - _KEYS.keys()):
+        raise PluginError(f"{FILE} has unknown keys {extra}; it may have {sorted(_KEYS)}")
     names = table["features"]
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise PluginError(f"{FILE}: features must be strings, found {wrong}")
@@ -129,14 +132,6 @@ def manifest_path(module: str) -> str:
     if spec is None or not spec.submodule_search_locations:
         raise PluginError(f"there is no package {package!r}, which the entry point names")
     return os.path.join(next(iter(spec.submodule_search_locations)), *inner, FILE)
-
-
-def _check_keys(table: Mapping[str, object]) -> None:
-    for key, kind in _KEYS.items():
-        if not isinstance(table.get(key), kind):
-            raise PluginError(f"{FILE}: {key} must be a {kind.__name__}, is {table.get(key)!r}")
-    if unknown := sorted(table.keys() - _KEYS.keys()):
-        raise PluginError(f"{FILE} has unknown keys {unknown}; it may have {sorted(_KEYS)}")
 
 
 def _range(value: list[object]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from hal.core.description import GUESSED
 from hal.core.device import Device
@@ -122,31 +122,25 @@ def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
     notes, printed = os.memfd_create("notes"), os.memfd_create("printed")
     pid = os.fork()
     if pid == 0:
-        _run(name, module, opens, deadline_s, notes, printed)
+        # The life of a fork. It never returns into its parent's code.
+
+        def note(kind: str, value: object) -> None:
+            os.write(notes, json.dumps([kind, value]).encode() + b"\n")
+
+        try:
+            # A session of its own, so that its children end with it; an alarm if nobody ends it
+            os.setsid()
+            signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
+                os.dup2(ours, theirs)
+            examine(name, module, opens, deadline_s, note)
+        except HalError as error:
+            note("cause", str(error))
+        except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
+            note("cause", said(error))
+        os._exit(0)
     return _Fork(pid, notes, printed)
-
-
-def _run(
-    name: str, module: str, opens: bool, deadline_s: float, notes: int, printed: int
-) -> NoReturn:
-    """The life of a fork. It never returns into its parent's code."""
-
-    def note(kind: str, value: object) -> None:
-        os.write(notes, json.dumps([kind, value]).encode() + b"\n")
-
-    try:
-        # A session of its own, so that its children end with it; an alarm if nobody ends it
-        os.setsid()
-        signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
-            os.dup2(ours, theirs)
-        examine(name, module, opens, deadline_s, note)
-    except HalError as error:
-        note("cause", str(error))
-    except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
-        note("cause", said(error))
-    os._exit(0)
 
 
 def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:

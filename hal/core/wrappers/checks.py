@@ -179,7 +179,12 @@ def check_argument(where: str, param: Param, arg: Argument) -> None:
             raise InvalidCall(
                 f"{where}: parameter {param.name!r} takes a {dtype.short} scalar, got {shown(arg)}"
             )
-        low, high = _bounds(dtype)
+        if dtype.is_float:
+            low, high = -dtype.largest, dtype.largest
+        elif dtype.kind == "i":
+            low, high = -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+        else:
+            low, high = 0, 1 if dtype is DType.BOOL else 2**dtype.bits - 1
         endless = isinstance(arg, float) and not math.isfinite(arg)
         if not endless and not low <= arg <= high:
             raise InvalidCall(
@@ -192,14 +197,6 @@ def check_argument(where: str, param: Param, arg: Argument) -> None:
         raise InvalidCall(
             f"{where}: parameter {param.name!r} takes a buffer or region, got {shown(arg)}"
         )
-
-
-def _bounds(dtype: DType) -> tuple[float, float]:
-    if dtype.is_float:
-        return -dtype.largest, dtype.largest
-    if dtype.kind == "i":
-        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
-    return 0, 1 if dtype is DType.BOOL else 2**dtype.bits - 1
 
 
 def _side(where: str, side: Region | HostMemory, writable: bool) -> int:

@@ -87,7 +87,10 @@ def of_command(command: Command, bound: Bound, slots: Sequence[Argument]) -> Foo
         case FillCommand(dst=dst):
             return of_fill(dst)
         case LaunchCommand(launchable=launchable, grid=grid):
-            args = [_filled(arg, slots) for arg in bound.get(id(launchable), ())]
+            args = [
+                slots[arg.index] if isinstance(arg, Slot) and arg.index < len(slots) else arg
+                for arg in bound.get(id(launchable), ())
+            ]
             return of_launch(launchable.program.params, args, grid) if args else ()
 
 
@@ -107,10 +110,6 @@ def conflict(first: Iterable[Touch], second: Footprint) -> tuple[Touch, Touch] |
     """The first pair of touches that conflict."""
     pairs = ((a, b) for a in first for b in second)
     return next((pair for pair in pairs if pair[0].conflicts(pair[1])), None)
-
-
-def _filled(arg: Argument, slots: Sequence[Argument]) -> Argument:
-    return slots[arg.index] if isinstance(arg, Slot) and arg.index < len(slots) else arg
 
 
 def _of_argument(param: Param, arg: Argument) -> Iterator[Touch]:

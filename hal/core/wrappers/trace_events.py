@@ -90,8 +90,12 @@ def summary(value: object) -> object:
             return f"{entry}: {len(text)} characters of {format}"
         case Buffer() | Region():
             return _memory(value)
+        case Program(entry=entry) | Launchable(program=Program(entry=entry)):
+            return entry
+        case Graph(commands=commands, slots=slots):
+            return f"graph of {commands} commands, {slots} slots"
         case Handle():
-            return _handle(value)
+            return _queue(value)
         case Sequence():
             more = ["..."] if len(value) > _SHOWN else []
             return [summary(item) for item in value[:_SHOWN]] + more
@@ -111,16 +115,6 @@ def _memory(value: Argument) -> str:
         return f"{value.nbytes} bytes at {value.offset} of {_memory(value.buffer)}"
     assert isinstance(value, Buffer), "callers pass memory"
     return f"buffer of {value.nbytes} bytes in {value.space}"
-
-
-def _handle(value: Handle) -> str:
-    match value:
-        case Program(entry=entry) | Launchable(program=Program(entry=entry)):
-            return entry
-        case Graph(commands=commands, slots=slots):
-            return f"graph of {commands} commands, {slots} slots"
-        case _:
-            return _queue(value)
 
 
 def _queue(value: Handle) -> str:

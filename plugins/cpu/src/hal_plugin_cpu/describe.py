@@ -71,6 +71,8 @@ def describe(shape: Shape) -> DeviceInfo:
     """The description of a device of that shape on this host."""
     features = jit.features()
     vector_nbytes, registers = next((w for f, w in _WIDTHS.items() if features.get(f)), (0, 0))
+    # The hardware's own operations round correctly.
+    ulp = _FUNCTIONS | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
     return DeviceInfo(
         name=device_name(shape.index),
         plugin="cpu",
@@ -90,7 +92,12 @@ def describe(shape: Shape) -> DeviceInfo:
         ),
         spaces=spaces(shape.capacity),
         dtypes=_rates(shape.threads),
-        numeric=_numeric(features),
+        numeric=NumericProfile(
+            ulp=ulp,
+            denormals=True,
+            fma=features.get("fma", False) or features.get("neon", False),
+            accumulate={d: d.computed_in for d in DType},
+        ),
         formats=FORMATS,
         features=FEATURES,
         matrix_units=_matrix_units(features, shape.threads),
@@ -98,7 +105,13 @@ def describe(shape: Shape) -> DeviceInfo:
             Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
         ),
         declared=shape.declared,
-        facts=_facts(features),
+        facts={
+            "processor": machine.processor(),
+            "target": llvm.get_host_cpu_name(),
+            "llvm": ".".join(map(str, llvm.llvm_version_info)),
+            "llvmlite": llvmlite.__version__,
+            "features": " ".join(sorted(name for name, has in features.items() if has)),
+        },
     )
 
 
@@ -111,17 +124,6 @@ def _rates(threads: int) -> Mapping[DType, float]:
     single, double = machine.fma_rates()
     known = {DType.F32: single * threads, DType.F64: double * threads}
     return {dtype: known.get(dtype, 0.0) for dtype in DType}
-
-
-def _numeric(features: Mapping[str, bool]) -> NumericProfile:
-    # The hardware's own operations round correctly.
-    ulp = _FUNCTIONS | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
-    return NumericProfile(
-        ulp=ulp,
-        denormals=True,
-        fma=features.get("fma", False) or features.get("neon", False),
-        accumulate={d: d.computed_in for d in DType},
-    )
 
 
 _DOTS = (
@@ -164,13 +166,3 @@ def _matrix_units(features: Mapping[str, bool], threads: int) -> tuple[MatrixUni
     if not features.get("amx-tile") or not lib.hc_allow_tiles():
         return found
     return found + tuple(unit for name, unit in _TILES if features.get(name))
-
-
-def _facts(features: Mapping[str, bool]) -> Mapping[str, str]:
-    return {
-        "processor": machine.processor(),
-        "target": llvm.get_host_cpu_name(),
-        "llvm": ".".join(map(str, llvm.llvm_version_info)),
-        "llvmlite": llvmlite.__version__,
-        "features": " ".join(sorted(name for name, has in features.items() if has)),
-    }

@@ -86,7 +86,17 @@ class CpuDevice:
 
     @hookimpl
     def health(self) -> Health:
-        self._strike()
+        # An injected failure of no operation: it goes to the subscribers, and may take the device
+        # with it.
+        failure = self._session.faults.take("health") if self._session.faults.pending else None
+        if failure is not None:
+            if takes_device(failure):
+                self._session.lose(failure)
+            for callback in tuple(self._subscribers):
+                try:
+                    callback(failure)
+                except Exception as error:  # noqa: BLE001  foreign code: the others must hear of it too
+                    sys.excepthook(type(error), error, error.__traceback__)
         session, state = self._session, self._session.state()
         epoch = session.epoch
         if state == lib.HC_OK and lib.hc_hanging(session.native):
@@ -117,20 +127,6 @@ class CpuDevice:
     @hookimpl
     def inject(self, fault: Fault) -> None:
         self._session.faults.add(fault)
-
-    def _strike(self) -> None:
-        """An injected failure of no operation: it goes to the subscribers, and may take the device
-        with it."""
-        failure = self._session.faults.take("health") if self._session.faults.pending else None
-        if failure is None:
-            return
-        if takes_device(failure):
-            self._session.lose(failure)
-        for callback in tuple(self._subscribers):
-            try:
-                callback(failure)
-            except Exception as error:  # noqa: BLE001  foreign code: the others must hear of it too
-                sys.excepthook(type(error), error, error.__traceback__)
 
 
 _STATES: dict[int, HealthState] = {

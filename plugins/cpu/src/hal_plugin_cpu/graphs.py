@@ -173,14 +173,13 @@ class _Slots:
             if isinstance(command, LaunchCommand):
                 for position, slot in command.launchable.native.slots:
                     param = command.launchable.program.params[position]
-                    self.patches.append((index, position, self._native_slot(slot, param)))
+                    found = self._known.setdefault(
+                        (slot, param.kind, param.dtype), len(self.natives)
+                    )
+                    if found == len(self.natives):
+                        self.natives.append((slot, param))
+                    self.patches.append((index, position, found))
                     self.count = max(self.count, slot + 1)
-
-    def _native_slot(self, slot: int, param: Param) -> int:
-        found = self._known.setdefault((slot, param.kind, param.dtype), len(self.natives))
-        if found == len(self.natives):
-            self.natives.append((slot, param))
-        return found
 
 
 def _native_command(command: Command, index: int, keep: list[Any]) -> dict[str, Any]:

@@ -102,13 +102,44 @@ def compile_here(text: str, entry: str) -> bytes:
     # The module goes before its context on every path: the garbage collector would take any order.
     with llvm.create_context() as context, _parsed(text, context) as module:
         module.verify()
-        _check_entry(module, entry)
+        defined = {
+            f.name: str(f.global_value_type) for f in module.functions if not f.is_declaration
+        }
+        if entry not in defined:
+            text = f"the program defines no function {entry!r}; it defines {sorted(defined)}"
+            raise CompileError(text, text)
+        if defined[entry] != _ENTRY_TYPE:
+            text = f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}"
+            raise CompileError(text, text)
         _check_symbols(module)
         machine = _target_machine()
         module.triple = llvm.get_process_triple()
         module.data_layout = str(machine.target_data)
-        _optimise(module, machine)
-        return _emitted(module, machine)
+        # Programs come vectorised, unrolled and with what a loop repeats before it. LLVM's levels
+        # find nothing more in them: they took six times as long as these passes, for the same speed
+        # of the code and the same bits of its results.
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+        try:
+            _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
+        finally:
+            # llvmlite finds the disposal of its base class, which does nothing: 55 KB would stay.
+            NewPassManager._dispose(manager)
+            manager.detach()
+        with llvm.ffi.OutputString() as log:
+            buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, log)
+            if not buffer:
+                raise CompileError(f"LLVM emitted no code: {log}", str(log))
+        lib = llvm.ffi.lib
+        try:
+            return ctypes.string_at(
+                lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+            )
+        finally:
+            lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 @contextmanager
@@ -126,16 +157,6 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
         ) from error
 
 
-def _check_entry(module: Any, entry: str) -> None:
-    defined = {f.name: str(f.global_value_type) for f in module.functions if not f.is_declaration}
-    if entry not in defined:
-        text = f"the program defines no function {entry!r}; it defines {sorted(defined)}"
-        raise CompileError(text, text)
-    if defined[entry] != _ENTRY_TYPE:
-        text = f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}"
-        raise CompileError(text, text)
-
-
 def _check_symbols(module: Any) -> None:
     declared = {f.name for f in module.functions if f.is_declaration}
     declared |= {g.name for g in module.global_variables if g.is_declaration}
@@ -146,35 +167,6 @@ def _check_symbols(module: Any) -> None:
             f"memmove and memset may be called"
         )
         raise CompileError(text, text)
-
-
-def _optimise(module: Any, machine: Any) -> None:
-    # Programs come vectorised, unrolled and with what a loop repeats before it. LLVM's levels find
-    # nothing more in them: they took six times as long as these passes, for the same speed of the
-    # code and the same bits of its results.
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
-    manager = llvm.create_new_module_pass_manager()
-    manager.add_sroa_pass()
-    manager.add_instruction_combine_pass()
-    manager.add_simplify_cfg_pass()
-    try:
-        _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
-    finally:
-        # llvmlite finds the disposal of its base class, which does nothing: 55 KB would stay.
-        NewPassManager._dispose(manager)
-        manager.detach()
-
-
-def _emitted(module: Any, machine: Any) -> bytes:
-    with llvm.ffi.OutputString() as log:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, log)
-        if not buffer:
-            raise CompileError(f"LLVM emitted no code: {log}", str(log))
-    lib = llvm.ffi.lib
-    try:
-        return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
-    finally:
-        lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def _unlocked(name: str) -> Any:

@@ -52,11 +52,16 @@ class Memory:
         self._check_space(options.space, "alloc")
         if nbytes < 0:
             raise InvalidCall(f"alloc: {nbytes} bytes is negative")
-        self._strike(nbytes)
+        failure = self._session.faults.take("alloc") if self._session.faults.pending else None
+        if failure is not None:
+            if failure.kind is FailureKind.OUT_OF_MEMORY:
+                raise self._out_of_memory(nbytes)
+            strike_now(self._session, failure)
         if nbytes > lib.hc_capacity(self._native):
             raise self._out_of_memory(nbytes)
         out = ffi.new("hc_buffer **")
-        label = self._label(options.label)
+        with self._lock:
+            label = self._labels.setdefault(options.label, len(self._labels))
         code = lib.hc_alloc(self._native, nbytes, options.zero, options.shareable, label, out)
         if code == lib.HC_NO_MEMORY:
             raise self._out_of_memory(nbytes)
@@ -134,10 +139,6 @@ class Memory:
         if code:
             self._session.refuse(code, where)
 
-    def _label(self, label: str) -> int:
-        with self._lock:
-            return self._labels.setdefault(label, len(self._labels))
-
     def _out_of_memory(self, nbytes: int) -> OutOfMemory:
         stats = self.stats("")
         capacity = int(lib.hc_capacity(self._native))
@@ -149,14 +150,6 @@ class Memory:
         available = capacity - stats.live_nbytes
         text = f"{self._session.name}: {nbytes} bytes asked, {available} of {capacity} are free"
         return OutOfMemory(text, nbytes, available, held)
-
-    def _strike(self, nbytes: int) -> None:
-        failure = self._session.faults.take("alloc") if self._session.faults.pending else None
-        if failure is None:
-            return
-        if failure.kind is FailureKind.OUT_OF_MEMORY:
-            raise self._out_of_memory(nbytes)
-        strike_now(self._session, failure)
 
 
 def strike_now(session: Session, failure: Failure) -> None:

@@ -64,7 +64,10 @@ def open_device(index: int, options: OpenOptions) -> CpuDevice:
         raise InvalidCall(
             f"cpu:{index}: unknown settings {', '.join(unknown)}; known are {', '.join(SETTINGS)}"
         )
-    declared = _declared(count, tuple(sorted(options.settings.items())))
+    declared: Mapping[str, float] = {}
+    if os.environ.get(CALIBRATE_VARIABLE, "") not in ("", "0"):
+        with _calibrating:
+            declared = _measured(count, tuple(sorted(options.settings.items())))
     return CpuDevice(_shape(index, count, options.settings, declared), options.cache_dir)
 
 
@@ -73,13 +76,6 @@ def _shape(
 ) -> Shape:
     capacity, progress_s = _capacity(settings, count), _progress(settings)
     return Shape(index, count, _threads(settings), capacity, progress_s, declared)
-
-
-def _declared(count: int, settings: tuple[tuple[str, str], ...]) -> Mapping[str, float]:
-    if os.environ.get(CALIBRATE_VARIABLE, "") in ("", "0"):
-        return {}
-    with _calibrating:
-        return _measured(count, settings)
 
 
 @cache

@@ -66,6 +66,12 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
         vector_nbytes=device.native_vector_width_float * 4 if lanes == 1 else 0,
         lanes=lanes,
     )
+    granularity, seen = device.mem_base_addr_align // 8, computes_in_host_memory(device)
+    own = (SpaceKind.GLOBAL, capacity, granularity)
+    local = (SpaceKind.SCRATCHPAD, device.local_mem_size, device.min_data_type_align_size)
+    ulp = _ULP | dict.fromkeys(("add", "mul", "fma"), 0.5)
+    if rounds_correctly(device):
+        ulp |= dict.fromkeys(("div", "sqrt"), 0.5)
     return DeviceInfo(
         name=choice.name,
         plugin=PLUGIN,
@@ -73,13 +79,23 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
         fingerprint=_fingerprint(device, limits.lanes),
         contract=1,
         limits=limits,
-        spaces=_spaces(device, capacity),
+        spaces=(MemorySpace("global", *own, host_visible=seen), MemorySpace("local", *local)),
         dtypes=dict.fromkeys(dtypes, 0.0),
-        numeric=_numeric(device, dtypes),
+        numeric=NumericProfile(
+            ulp=ulp,
+            denormals=bool(device.single_fp_config & cl.device_fp_config.DENORM),
+            fma=bool(device.single_fp_config & cl.device_fp_config.FMA),
+            accumulate={dtype: dtype.computed_in for dtype in dtypes},
+        ),
         formats=(OPENCL_C,),
         features=frozenset(Feature) - _NEVER - lacking,
         links=tuple(Link(name, "host", 0, 0) for name in names),
-        facts=_facts(device),
+        facts={
+            "platform": f"{device.platform.name}, {device.platform.version}".strip(),
+            "version": device.version.strip(),
+            "driver": device.driver_version.strip(),
+            "extensions": " ".join(sorted(device.extensions.split())),
+        },
     )
 
 
@@ -98,40 +114,12 @@ def rounds_correctly(device: cl.Device) -> bool:
     return bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
 
 
-def _spaces(device: cl.Device, capacity: int) -> tuple[MemorySpace, ...]:
-    granularity, seen = device.mem_base_addr_align // 8, computes_in_host_memory(device)
-    own = (SpaceKind.GLOBAL, capacity, granularity)
-    local = (SpaceKind.SCRATCHPAD, device.local_mem_size, device.min_data_type_align_size)
-    return MemorySpace("global", *own, host_visible=seen), MemorySpace("local", *local)
-
-
-def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
-    ulp = _ULP | dict.fromkeys(("add", "mul", "fma"), 0.5)
-    if rounds_correctly(device):
-        ulp |= dict.fromkeys(("div", "sqrt"), 0.5)
-    return NumericProfile(
-        ulp=ulp,
-        denormals=bool(device.single_fp_config & cl.device_fp_config.DENORM),
-        fma=bool(device.single_fp_config & cl.device_fp_config.FMA),
-        accumulate={dtype: dtype.computed_in for dtype in dtypes},
-    )
-
-
 def _fingerprint(device: cl.Device, lanes: int) -> str:
     platform = device.platform
     said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
     # What is measured with instances of one kind, or on a part, says nothing of another.
     measured = (f"{device.max_compute_units} units", f"{lanes} lanes")
     return " ".join(" | ".join((*said, *measured)).split())
-
-
-def _facts(device: cl.Device) -> dict[str, str]:
-    return {
-        "platform": f"{device.platform.name}, {device.platform.version}".strip(),
-        "version": device.version.strip(),
-        "driver": device.driver_version.strip(),
-        "extensions": " ".join(sorted(device.extensions.split())),
-    }
 
 
 def _is_cpu(device: cl.Device) -> bool:

@@ -134,7 +134,12 @@ class Programs:
         if loaded is None:
             text = source.text if lanes else source.text + _call(source)
             program = _build(self._context, self._device, source, text)
-            _check_arguments(_kernel(program, _short(source.entry)), source)
+            kernel = _kernel(program, _short(source.entry))
+            type_name = cl.kernel_arg_info.TYPE_NAME
+            found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
+            if found != (wanted := _kinds(source.params)):
+                text = f"its arguments are {found}; by its parameters they must be {wanted}"
+                raise InvalidCall(f"{source.entry}: {text}")
             loaded = _loaded(program, source, lanes, self._device)
             self._kept.note(source, program)
         return loaded
@@ -164,7 +169,10 @@ def _loaded(program: _Program, source: KernelSource, lanes: int, device: cl.Devi
     numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
     loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
     loaded.spare.append(loaded.kernel())
-    _check_group(loaded.spare[0], device, lanes or 1)
+    lanes = lanes or 1
+    most = loaded.spare[0].get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+    if lanes > most:
+        raise CompileError(f"it needs work-groups of {lanes}; {device.name} runs at most {most}")
     return loaded
 
 
@@ -221,17 +229,3 @@ def _kernel(program: _Program, name: str) -> cl.Kernel:
         return cl.Kernel(program, name)
     except cl.Error as error:
         raise CompileError(f"the program has no kernel {name!r}: {error}", str(error)) from error
-
-
-def _check_arguments(kernel: cl.Kernel, source: KernelSource) -> None:
-    type_name = cl.kernel_arg_info.TYPE_NAME
-    found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
-    if found != (wanted := _kinds(source.params)):
-        text = f"its arguments are {found}; by its parameters they must be {wanted}"
-        raise InvalidCall(f"{source.entry}: {text}")
-
-
-def _check_group(kernel: cl.Kernel, device: cl.Device, lanes: int) -> None:
-    most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
-    if lanes > most:
-        raise CompileError(f"it needs work-groups of {lanes}; {device.name} runs at most {most}")

@@ -181,7 +181,17 @@ class RemoteDevice:
 
     @hookimpl
     def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
-        number = self._link.ask("bind", program, self._fitted(program.params, args))
+        # Whole numbers for float parameters as floats: they may be longer than msgpack's.
+        number = self._link.ask(
+            "bind",
+            program,
+            [
+                float(arg)
+                if isinstance(arg, int) and param.kind is ParamKind.SCALAR and param.dtype.is_float
+                else arg
+                for param, arg in zip(program.params, args, strict=True)
+            ],
+        )
         return Launchable(self._info.name, self._epoch, self._remote(number), program)
 
     @hookimpl
@@ -369,15 +379,6 @@ class RemoteDevice:
 
     def _group(self, number: int, rank: int, size: int) -> Group:
         return Group(self._info.name, self._epoch, self._remote(number), rank, size)
-
-    def _fitted(self, params: Sequence[Param], args: Sequence[Argument]) -> list[Argument]:
-        """Whole numbers for float parameters as floats: they may be longer than msgpack's."""
-        return [
-            float(arg)
-            if isinstance(arg, int) and param.kind is ParamKind.SCALAR and param.dtype.is_float
-            else arg
-            for param, arg in zip(params, args, strict=True)
-        ]
 
 
 def _named(point: Point) -> tuple[int, int]:

@@ -293,7 +293,11 @@ class Session:
             into = bytearray(src.nbytes)
             point = device.copy(into, src, timeline, after)
             with self._lock:
-                self._downloads[arriving] = (point, self._number_of(timeline), into)
+                self._downloads[arriving] = (
+                    point,
+                    next(number for number, handle in self.handles.items() if handle is timeline),
+                    into,
+                )
             self._ring()
 
     _upload = bytearray()
@@ -462,9 +466,6 @@ class Session:
             self._numbers += 1
             self.handles[self._numbers] = handle
             return self._numbers
-
-    def _number_of(self, timeline: Timeline) -> int:
-        return next(number for number, handle in self.handles.items() if handle is timeline)
 
     def _points(self, waits: Sequence[Sequence[int]]) -> list[Point]:
         return [self._point(self._timeline(number), number, at) for number, at in waits]

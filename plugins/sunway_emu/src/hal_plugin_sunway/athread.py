@@ -44,7 +44,11 @@ def run(chip: Chip, what: Run) -> Outcome:
 def _run(chip: Chip, what: Run, group: CoreGroup, folder: Path) -> Outcome:
     slaves = _loaded(group, what.slaves, folder, "slave")
     host = _loaded(group, what.host, folder, "host")
-    _check_ldm(chip, slaves, what.slaves)
+    room = ldm_nbytes(chip)
+    if slaves.ldm_nbytes > room:
+        said = f"the variables take {slaves.ldm_nbytes} bytes of LDM; a CPE has {room}"
+        occupied = elf.ldm_map(slaves.path)
+        raise CompileError(f"{what.slaves.name}: {said}:\n{occupied}", occupied)
     if what.trace:
         group.trace(str(Path(what.trace).resolve()))
     try:
@@ -66,11 +70,3 @@ def _loaded(group: CoreGroup, file: Path, folder: Path, role: str) -> Loaded:
         return group.load(path)
     except CoreGroupFailure as failure:
         raise CompileError(f"{file.name}: {failure}", str(failure)) from failure
-
-
-def _check_ldm(chip: Chip, loaded: Loaded, file: Path) -> None:
-    room = ldm_nbytes(chip)
-    if loaded.ldm_nbytes > room:
-        text = f"the variables take {loaded.ldm_nbytes} bytes of LDM; a CPE has {room}"
-        occupied = elf.ldm_map(loaded.path)
-        raise CompileError(f"{file.name}: {text}:\n{occupied}", occupied)

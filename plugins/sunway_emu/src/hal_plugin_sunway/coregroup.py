@@ -129,7 +129,10 @@ class CoreGroup:
         """The words of the answer. Raises CoreGroupFailure."""
         with self._lock:
             self._send(order)
-            words = self._line().split()
+            while b"\n" not in self._rest:
+                self._rest += self._receive()
+            answer, _, self._rest = self._rest.partition(b"\n")
+            words = answer.decode().split()
             if words[0] == "ok":
                 return words[1:]
             nbytes = int(words[3])
@@ -149,12 +152,6 @@ class CoreGroup:
             self._link.sendall(order.encode() + b"\n")
         except OSError as error:
             raise self._gone() from error
-
-    def _line(self) -> str:
-        while b"\n" not in self._rest:
-            self._rest += self._receive()
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode()
 
     def _receive(self) -> bytes:
         """More of the answer. The process itself ends what hangs; here its end is noticed, after

@@ -45,6 +45,11 @@ for polynomials of the usual length in their place."""
 
 def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
     """The description of an opened core group with so much memory."""
+    accumulate = {dtype: dtype.computed_in for dtype in DType}
+    # What a user should know of the model: its mode, and every figure that nobody published.
+    shown = (f for f in chip.figures.values() if f.tag in _SHOWN)
+    figures = {f"chip: {f.name}": f"{f.value:g} ({f.tag}: {f.source})" for f in shown}
+    emulated = "rates, links, reports and the spans' device_ns are emulated; spans are the host's"
     return DeviceInfo(
         name=f"{PLUGIN}:{choice.index}",
         plugin=PLUGIN,
@@ -54,11 +59,11 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
         limits=_limits(chip, choice, memory_nbytes),
         spaces=_spaces(chip, memory_nbytes),
         dtypes=_rates(chip),
-        numeric=_numeric(),
+        numeric=NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate),
         formats=(ATHREAD_C,),
         features=FEATURES,
         links=_links(chip, choice.index),
-        facts=_facts(chip, choice),
+        facts={"time": emulated, "memory mode": choice.memory_mode, **figures},
     )
 
 
@@ -108,11 +113,6 @@ def _rates(chip: Chip) -> dict[DType, float]:
     return {d: chip[f"{names[d]}_flop_cycle"] * each if d in names else 0.0 for d in DType}
 
 
-def _numeric() -> NumericProfile:
-    accumulate = {dtype: dtype.computed_in for dtype in DType}
-    return NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate)
-
-
 def _links(chip: Chip, index: int) -> tuple[Link, ...]:
     """The ring, the shorter way round."""
     groups = range(CORE_GROUPS)
@@ -125,11 +125,3 @@ def _links(chip: Chip, index: int) -> tuple[Link, ...]:
         for peer, n in hops.items()
         if n
     )
-
-
-def _facts(chip: Chip, choice: Choice) -> dict[str, str]:
-    """What a user should know of the model: its mode, and every figure that nobody published."""
-    shown = (f for f in chip.figures.values() if f.tag in _SHOWN)
-    figures = {f"chip: {f.name}": f"{f.value:g} ({f.tag}: {f.source})" for f in shown}
-    emulated = "rates, links, reports and the spans' device_ns are emulated; spans are the host's"
-    return {"time": emulated, "memory mode": choice.memory_mode, **figures}

@@ -25,7 +25,12 @@ class Folder:
 
     def __init__(self) -> None:
         try:
-            _clear()
+            # Remove the folders of this user whose processes were killed.
+            for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+                held = _locked(str(left)) if _is_own(left) else None
+                if held is not None:
+                    shutil.rmtree(left, ignore_errors=True)
+                    os.close(held)
             self.name, lock = _made()
         except OSError as error:
             raise PluginError(
@@ -55,15 +60,6 @@ def _remove(name: str, lock: int, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(name, ignore_errors=True)
         os.close(lock)
-
-
-def _clear() -> None:
-    """Remove the folders of this user whose processes were killed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        lock = _locked(str(left)) if _is_own(left) else None
-        if lock is not None:
-            shutil.rmtree(left, ignore_errors=True)
-            os.close(lock)
 
 
 def _is_own(path: Path) -> bool:

@@ -191,7 +191,14 @@ class SunwayMachine(Machine):
                     group.trace(self._choice.trace)
                 outcome = group.run(loaded, program.entry, slots, patience_s)
             except CoreGroupFailure as failure:
-                raise self._failed(program.entry, failure) from failure
+                if failure.lost:
+                    self._end()
+                kind = _FAILURES.get(failure.kind, FailureKind.DEVICE_LOST)
+                scope = Scope.DEVICE if kind is FailureKind.DEVICE_LOST else Scope.OPERATION
+                where = f" (source line {failure.line})" if failure.line else ""
+                raise OperationFailed(
+                    Failure(kind, scope, self._name, f"launch {program.entry}", f"{failure}{where}")
+                ) from failure
         self._report.launch(program.entry, grid, outcome)
         return self._chip.seconds(outcome.cycles) * 1e9
 
@@ -258,16 +265,6 @@ class SunwayMachine(Machine):
             raise CompileError(f"{text}; see the format athread-c/1", text)
         if found != (wanted := signature(program.params)):
             raise InvalidCall(f"{program.entry} has the parameters ({found}); asked was ({wanted})")
-
-    def _failed(self, entry: str, failure: CoreGroupFailure) -> OperationFailed:
-        if failure.lost:
-            self._end()
-        kind = _FAILURES.get(failure.kind, FailureKind.DEVICE_LOST)
-        scope = Scope.DEVICE if kind is FailureKind.DEVICE_LOST else Scope.OPERATION
-        where = f" (source line {failure.line})" if failure.line else ""
-        return OperationFailed(
-            Failure(kind, scope, self._name, f"launch {entry}", f"{failure}{where}")
-        )
 
 
 _SIGNATURES = {f"{kind.value} {dtype.short}" for kind in ParamKind for dtype in DType}

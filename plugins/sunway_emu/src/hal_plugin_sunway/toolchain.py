@@ -194,7 +194,9 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
         partial.unlink(missing_ok=True)
         if lacks := _LACKS.search(done.stderr):
             raise OSError(_HOST[lacks[1]], lacks[1], lacks[0].strip())
-        log = _renamed(done.stderr.strip(), name)
+        # The log with the text's own name in place of the file that it was compiled from.
+        printed = done.stderr.strip()
+        log = re.sub(r"\S*/(?:slave|host)-\w+\.c", name, printed) if name else printed
         found = re.search(r":(\d+):(?:\d+:)? (?:fatal )?error", done.stderr)
         raise CompileError(f"{name} does not compile:\n{log}", log, int(found[1]) if found else 0)
     partial.replace(built)
@@ -214,8 +216,3 @@ def _fetch(cache: Cache, built: Path) -> bool:
         partial.unlink(missing_ok=True)
         raise
     return True
-
-
-def _renamed(log: str, name: str) -> str:
-    """The log with the text's own name in place of the file that it was compiled from."""
-    return re.sub(r"\S*/(?:slave|host)-\w+\.c", name, log) if name else log
