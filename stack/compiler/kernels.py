@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -170,7 +170,10 @@ def order_clusters(
     order, copied = update_in_place(prepared, fusion)
     take_over(prepared, fusion, order)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
-    buffers = _buffers(prepared, fusion.homes, temps)
+    sizes = {("temp", i): n for i, n in enumerate(temps)}
+    for kind, nodes in (("input", prepared.inputs), ("output", prepared.outputs)):
+        sizes.update({(kind, i): n.type.nbytes for i, n in enumerate(nodes)})
+    buffers = Buffers({(h.kind, h.index): n.dtype for n, h in fusion.homes.items()}, sizes)
     stored = stored_roots(prepared, fusion)
     emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)
     return OrderedClusters(emitter, order, copies, temps)
@@ -187,13 +190,6 @@ def _beside(
         if (home.kind, home.index) == ("output", output):
             homes[n] = replace(home, kind="temp", index=number)
     return target, number, temps[number]
-
-
-def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[int]) -> Buffers:
-    sizes = {("temp", i): n for i, n in enumerate(temps)}
-    for kind, nodes in (("input", request.inputs), ("output", request.outputs)):
-        sizes.update({(kind, i): n.type.nbytes for i, n in enumerate(nodes)})
-    return Buffers({(h.kind, h.index): n.dtype for n, h in homes.items()}, sizes)
 
 
 def _renumbered(

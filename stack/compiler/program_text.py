@@ -103,7 +103,14 @@ def from_text(text: bytes) -> CompiledGraph:
         _all(temps, _size, "temps"),
         (),
     )
-    _check_updates(graph)
+    for side in (0, 1):
+        if len({update[side] for update in graph.updates}) != len(graph.updates):
+            raise ProgramTextError("two updates have one output or one input")
+    for output, input in graph.updates:
+        if output >= len(graph.outputs) or input >= len(graph.inputs):
+            raise ProgramTextError(f"there is no update of input {input} by output {output}")
+        if graph.outputs[output] != graph.inputs[input]:
+            raise ProgramTextError(f"output {output} has another type than input {input}")
     sources = _sources(programs, texts)
     reader = _Calls(graph, sources)
     return CompiledGraph(
@@ -252,17 +259,6 @@ def _type(facts: Any) -> Type:
 def _update(facts: Any) -> tuple[int, int]:
     output, input = _items(facts, 2, "an update")
     return _size(output), _size(input)
-
-
-def _check_updates(graph: CompiledGraph) -> None:
-    for side in (0, 1):
-        if len({update[side] for update in graph.updates}) != len(graph.updates):
-            raise ProgramTextError("two updates have one output or one input")
-    for output, input in graph.updates:
-        if output >= len(graph.outputs) or input >= len(graph.inputs):
-            raise ProgramTextError(f"there is no update of input {input} by output {output}")
-        if graph.outputs[output] != graph.inputs[input]:
-            raise ProgramTextError(f"output {output} has another type than input {input}")
 
 
 def _sources(facts: Any, texts: bytes) -> tuple[KernelSource, ...]:

@@ -20,11 +20,11 @@ SUBGROUP = 32
 def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
     """The units that work on vector registers, can be called, and pay by their rate or have none
     that is known. Their rates, which vary from one measurement to the next, are left out."""
-    return tuple(replace(u, rate=0.0) for u in info.matrix_units if _serves(u) and _pays(u, info))
-
-
-def _serves(u: MatrixUnit) -> bool:
-    return u.m == 1 and u.together == u.k and bool(u.call)
+    return tuple(
+        replace(u, rate=0.0)
+        for u in info.matrix_units
+        if u.m == 1 and u.together == u.k and u.call and _pays(u, info)
+    )
 
 
 def _pays(u: MatrixUnit, info: DeviceInfo) -> bool:

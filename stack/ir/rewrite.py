@@ -63,14 +63,12 @@ class _Index:
             if match_ordered(pattern, node, captures):
                 new = row[1](**captures)
                 if new is not None and new is not node:
-                    return _typed(node, new, row), row
+                    if new.type != node.type:
+                        raise RewriteError(
+                            f"row {describe(row)} put {new} in place of {node}: the types differ"
+                        )
+                    return new, row
         return None
-
-
-def _typed(old: Node, new: Node, row: Row) -> Node:
-    if new.type != old.type:
-        raise RewriteError(f"row {describe(row)} put {new} in place of {old}: the types differ")
-    return new
 
 
 @lru_cache(maxsize=256)

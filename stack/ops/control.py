@@ -185,7 +185,10 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
     given, begins, rows = parts_of(n)
 
     def result(i: int) -> Node:
-        return results.of(i, _of(n, results.types[i].dtype))
+        # The node of a loop that has its results of an element type.
+        return results.of(
+            i, _LOOP(*n.srcs, **{**dict(n.attrs), "of": results.types[i].dtype.short})
+        )
 
     sloped = [i for i, x in enumerate(begins) if x.dtype.is_float]
     sources = [i for i in derivatives if i >= carried and body.outputs[i].type.size]
@@ -313,11 +316,6 @@ def _hoisted(
     leaves = {x: leaf(len(inputs) + i, x.type) for i, x in enumerate(found)}
     outputs = substitute(body.outputs, leaves)
     return LoopBody((*inputs, *leaves.values()), outputs), [*rows, *found.values()]
-
-
-def _of(n: Node, dtype: DType) -> Node:
-    """The node of a loop that has its results of an element type."""
-    return _LOOP(*n.srcs, **{**dict(n.attrs), "of": dtype.short})
 
 
 def _renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> LoopBody:

@@ -36,17 +36,13 @@ def _lower_floordiv(n: Node, xs: tuple[Node, ...]) -> Node:
         return tile.binary("div", a, b)
     r = tile.binary("rem", a, b)
     if n.dtype.is_float:
-        return _float_floordiv(a, b, r)
+        # (a - r) is nearly a multiple of b, so the quotient needs rounding to the nearest whole
+        # number.
+        q = tile.binary("div", tile.sub(a, r), b)
+        whole = tile.unary("round", tile.where(_off(r, b), tile.sub(q, 1), q))
+        return tile.where(tile.binary("eq", b, 0), tile.binary("div", a, b), whole)
     q = tile.binary("div", a, b)
     return tile.where(_off(r, b), tile.sub(q, 1), q)
-
-
-def _float_floordiv(a: Node, b: Node, r: Node) -> Node:
-    """(a - r) is nearly a multiple of b, so the quotient needs rounding to the nearest whole
-    number."""
-    q = tile.binary("div", tile.sub(a, r), b)
-    whole = tile.unary("round", tile.where(_off(r, b), tile.sub(q, 1), q))
-    return tile.where(tile.binary("eq", b, 0), tile.binary("div", a, b), whole)
 
 
 def _mod_gradient(n: Node, d: Node) -> tuple[Node, Node]:

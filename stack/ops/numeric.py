@@ -41,20 +41,16 @@ def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
     if dtype is DType.BOOL:
         return bool(value)
     if dtype.is_float:
-        return _rounded(value, dtype)
+        try:
+            double = float(value)
+        except OverflowError as error:
+            raise GraphError(f"{value!r} is not a value of {dtype.short}: {error}") from None
+        if dtype is DType.F64:
+            return double
+        with quiet():
+            return float(constant(double, dtype))
     whole = int(value) if value == value and abs(value) != float("inf") else None
     low, high = bounds(dtype)
     if whole is None or whole != value or not low <= whole <= high:
         raise GraphError(f"{value!r} is not a value of {dtype.short}")
     return whole
-
-
-def _rounded(value: float, dtype: DType) -> float:
-    try:
-        double = float(value)
-    except OverflowError as error:
-        raise GraphError(f"{value!r} is not a value of {dtype.short}: {error}") from None
-    if dtype is DType.F64:
-        return double
-    with quiet():
-        return float(constant(double, dtype))

@@ -28,30 +28,24 @@ def _high(x: Node) -> Node:
     return tile.binary("shr", x, 32)
 
 
-def _round(c: Block, key: tuple[Node, Node]) -> Block:
-    """One round on 32-bit words held in u64 tiles, where a product is a single multiplication."""
-    first, second = tile.mul(c[0], MULTIPLIERS[0]), tile.mul(c[2], MULTIPLIERS[1])
-    even = tile.binary("xor", tile.binary("xor", _high(second), c[1]), key[0])
-    odd = tile.binary("xor", tile.binary("xor", _high(first), c[3]), key[1])
-    return even, _low(second), odd, _low(first)
-
-
 def _lower(n: Node, xs: tuple[Node, ...]) -> Node:
     counter, key = xs
     position, zero = tile.binary("shr", counter, 2), tile.const(0, DType.U64)
     block: Block = (_low(position), _high(position), zero, zero)
     keys = (_low(key), _high(key))
     for _ in range(ROUNDS):
-        block = _round(block, keys)
+        # One round on 32-bit words held in u64 tiles, where a product is a single multiplication.
+        first, second = tile.mul(block[0], MULTIPLIERS[0]), tile.mul(block[2], MULTIPLIERS[1])
+        even = tile.binary("xor", tile.binary("xor", _high(second), block[1]), keys[0])
+        odd = tile.binary("xor", tile.binary("xor", _high(first), block[3]), keys[1])
+        block = even, _low(second), odd, _low(first)
         keys = (_low(tile.add(keys[0], WEYL[0])), _low(tile.add(keys[1], WEYL[1])))
-    return tile.cast(_pick(block, tile.binary("and", counter, 3)), DType.U32)
-
-
-def _pick(block: Block, word: Node) -> Node:
+    word = tile.binary("and", counter, 3)
     odd = tile.binary("eq", tile.binary("and", word, 1), 1)
     upper = tile.binary("le", tile.const(2, DType.U64), word)
-    return tile.where(
-        upper, tile.where(odd, block[3], block[2]), tile.where(odd, block[1], block[0])
+    return tile.cast(
+        tile.where(upper, tile.where(odd, block[3], block[2]), tile.where(odd, block[1], block[0])),
+        DType.U32,
     )
 
 

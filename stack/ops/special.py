@@ -311,12 +311,9 @@ def _erfinv(x: Node) -> Node:
         slope = mul(_bell(y), 2 / math.sqrt(PI))
         size = one("abs", y)
         off = sub(_erfc(size), sub(1.0, one("abs", x)))
-        y = add(y, _signed_as(_div(off, slope), x))
+        value = _div(off, slope)
+        y = add(y, where(_is_negative(x), one("neg", value), value))
     return where(binary("eq", one("abs", x), 1.0), mul(x, math.inf), y)
-
-
-def _signed_as(value: Node, like: Node) -> Node:
-    return where(_is_negative(like), one("neg", value), value)
 
 
 # the gamma function
@@ -475,12 +472,6 @@ def _lgamma_of(x: float) -> float:
     return math.lgamma(x)
 
 
-def _above_half(
-    x: float, series: Callable[[float], float], mirrored: Callable[[float, float], float]
-) -> float:
-    return series(x) if x >= 0.5 else mirrored(x, series(1 - x))
-
-
 def _digamma_series(x: float) -> float:
     total = 0.0
     while x < 20:
@@ -498,7 +489,7 @@ def _digamma_of(x: float) -> float:
     if x == math.inf:
         return x
     r = x - round(x)
-    return _above_half(x, _digamma_series, lambda _, above: above - PI / math.tan(PI * r))
+    return _digamma_series(x) if x >= 0.5 else _digamma_series(1 - x) - PI / math.tan(PI * r)
 
 
 def _zeta_of(order: int, x: float) -> float:

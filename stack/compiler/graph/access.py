@@ -210,18 +210,15 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None
         if k and (low < 0 or high >= size):
             return None
         if rest.bounds()[1] >= stride:
-            return _boundary(rest, stride)
+            # The split after which what is left for the lower digits stays below one step of this
+            # one.
+            for axis, c in rest.terms:
+                step = abs(c)
+                # Of sizes that are data it is to be known, and not a condition: the loops' sizes
+                # would not be known to make up the axis.
+                fits = divides(step, stride) and divides(stride // step, axis.size)
+                if fits and step * (axis.size - 1) >= stride and axis.source is None:
+                    return Split(axis, stride // step)
+            return None
         out.append(digit)
     return [*out, rest]
-
-
-def _boundary(rest: Affine, stride: int) -> Split | None:
-    """The split after which what is left for the lower digits stays below one step of this one."""
-    for axis, c in rest.terms:
-        step = abs(c)
-        # Of sizes that are data it is to be known, and not a condition: the loops' sizes would not
-        # be known to make up the axis.
-        fits = divides(step, stride) and divides(stride // step, axis.size)
-        if fits and step * (axis.size - 1) >= stride and axis.source is None:
-            return Split(axis, stride // step)
-    return None

@@ -114,12 +114,13 @@ class Walk(Wants):
         key = (n, index, guards)
         found = self._reads.get(key)
         if found is None:
-            found = self._kept(self._reads, key, self._read(n, index, guards))
+            offset = self._homes[n].offset(index, self.regroup)
+            found = self._kept(
+                self._reads,
+                key,
+                Read(n.dtype, axes_of(offset) | _guard_axes(guards), n, offset, guards),
+            )
         return found
-
-    def _read(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        offset = self._homes[n].offset(index, self.regroup)
-        return Read(n.dtype, axes_of(offset) | _guard_axes(guards), n, offset, guards)
 
     def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
         """n's element at `index`, computed."""
@@ -138,43 +139,37 @@ class Walk(Wants):
 
     def _expression(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         if n.op in MOVEMENT:
-            return self._view(n, index, guards)
+            source, own = VIEWS[n.op](n, index, self.regroup)
+            if any(g.never() for g in own):
+                return Constant(n.dtype, frozenset(), n["value"])
+            own = tuple(g for g in own if not g.always())
+            inner = self.operand(n.srcs[0], source, guards + own)
+            if not own:
+                return inner
+            return Select(n.dtype, inner.axes | _guard_axes(own), own, inner, n["value"])
         if n.op == "const":
             return Constant(n.dtype, frozenset(), n["value"])
         if n.op == "arange":
             position = index.flat()
             return Iota(n.dtype, axes_of(position), position)
         if n.op == "gather":
-            return self._gather(n, index, guards)
+            from_, where = n.srcs
+            axis: int = n["axis"]
+            size = from_.shape[axis]
+            before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
+            count = where.type.size // (before if n["batch"] else 1)
+            out = self.regroup(index, (before, count, after))
+            rows = 2 if n["batch"] else 1
+            places = Index((before, count)[-rows:], out.at[2 - rows : 2])
+            chosen = self.operand(where, places, guards)
+            dynamic = Affine(0, ((Axis(size, chosen), 1),))
+            own = (Guard(dynamic, 0, size),)
+            inner = self.operand(
+                from_, Index((before, size, after), (out.at[0], dynamic, out.at[2])), guards + own
+            )
+            return Select(n.dtype, inner.axes | chosen.axes, own, inner, 0)
         args = tuple(self.operand(s, index, guards) for s in n.srcs)
         return Apply(n.dtype, frozenset().union(*(a.axes for a in args)), n, args)
-
-    def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        source, own = VIEWS[n.op](n, index, self.regroup)
-        if any(g.never() for g in own):
-            return Constant(n.dtype, frozenset(), n["value"])
-        own = tuple(g for g in own if not g.always())
-        inner = self.operand(n.srcs[0], source, guards + own)
-        if not own:
-            return inner
-        return Select(n.dtype, inner.axes | _guard_axes(own), own, inner, n["value"])
-
-    def _gather(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        from_, where = n.srcs
-        axis: int = n["axis"]
-        size = from_.shape[axis]
-        before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
-        count = where.type.size // (before if n["batch"] else 1)
-        out = self.regroup(index, (before, count, after))
-        rows = 2 if n["batch"] else 1
-        places = Index((before, count)[-rows:], out.at[2 - rows : 2])
-        chosen = self.operand(where, places, guards)
-        dynamic = Affine(0, ((Axis(size, chosen), 1),))
-        own = (Guard(dynamic, 0, size),)
-        inner = self.operand(
-            from_, Index((before, size, after), (out.at[0], dynamic, out.at[2])), guards + own
-        )
-        return Select(n.dtype, inner.axes | chosen.axes, own, inner, 0)
 
 
 def below(e: Expr) -> list[Expr]:

@@ -55,7 +55,14 @@ class Fusion:
         for root in order:
             self._add(root, alone[root])
         self._number = {root: i for i, root in enumerate(order)}
-        self._merge_rows()
+        # Merge kernels over the same rows that met only after both had begun.
+        for cluster in list(self.clusters):
+            if cluster.kind != "loops" or all(not reduced for _, reduced in cluster.domain):
+                continue
+            alike = [c for c in self._after[cluster] if same_domain(c.domain, cluster.domain)]
+            for other in sorted(alike, key=lambda c: c.number):
+                if other.kind == "loops" and self._merges(other, cluster):
+                    break
 
     def dependencies(self, cluster: Cluster) -> set[Cluster]:
         """Clusters that must run before this one."""
@@ -144,16 +151,6 @@ class Fusion:
 
     # two kernels as one
 
-    def _merge_rows(self) -> None:
-        """Merge kernels over the same rows that met only after both had begun."""
-        for cluster in list(self.clusters):
-            if cluster.kind != "loops" or all(not reduced for _, reduced in cluster.domain):
-                continue
-            alike = [c for c in self._after[cluster] if same_domain(c.domain, cluster.domain)]
-            for other in sorted(alike, key=lambda c: c.number):
-                if other.kind == "loops" and self._merges(other, cluster):
-                    break
-
     def _merges(self, first: Cluster, second: Cluster) -> bool:
         """Merge `second` into `first`, which it depends on, if that is possible."""
         roots = sorted([*first.roots, *second.roots], key=self._number.__getitem__)
@@ -224,16 +221,13 @@ def common_domain(root: Node, cluster: Cluster) -> Domain | None:
     if cluster.kind != "loops":
         return None
     if root.op == "reduce":
-        return _reduced_domain(domain_of(root), domain)
+        # The domain of a reduction if it can be that of a cluster with `domain`, too.
+        alone = domain_of(root)
+        plain = all(not reduced for _, reduced in domain) and equal(elements(alone), total)
+        return alone if (plain or same_domain(alone, domain)) and _is_parallel(alone) else None
     count = rows(domain)
     fits = equal(root.type.size, total) or equal(root.type.size, count)
     return domain if fits and (equal(count, total) or _is_parallel(domain)) else None
-
-
-def _reduced_domain(own: Domain, domain: Domain) -> Domain | None:
-    """The domain of a reduction if it can be that of a cluster with `domain`, too."""
-    plain = all(not reduced for _, reduced in domain) and equal(elements(own), elements(domain))
-    return own if (plain or same_domain(own, domain)) and _is_parallel(own) else None
 
 
 def _is_parallel(domain: Domain) -> bool:

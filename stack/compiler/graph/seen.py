@@ -56,17 +56,13 @@ def _conditions(e: Expr) -> Iterator[Affine]:
     if e.node.op in ("add", "mul", "cast"):
         # What is minus infinity stays that, or is no number, when it is added to or scaled.
         for arg in e.args:
-            if e.node.op != "mul" or _is_scaled(e):
+            if e.node.op != "mul" or any(isinstance(a, Constant) and a.value > 0 for a in e.args):
                 yield from _conditions(arg)
     elif e.node.op == "where":
         condition, kept, other = e.args
         if isinstance(other, Constant) and other.value == -inf:
             yield from _held(condition)
             yield from _conditions(kept)
-
-
-def _is_scaled(e: Apply) -> bool:
-    return any(isinstance(arg, Constant) and arg.value > 0 for arg in e.args)
 
 
 def _held(e: Expr) -> Iterator[Affine]:

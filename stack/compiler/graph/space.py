@@ -19,7 +19,16 @@ Domain = tuple[tuple[int, bool], ...]
 def domain_of(root: Node) -> Domain:
     """The domain of a root on its own."""
     if root.op == "reduce":
-        return _merged(root.srcs[0].shape, set(root["axes"]))
+        reduced = set(root["axes"])
+        out: list[tuple[int, bool]] = []
+        for i, size in enumerate(root.srcs[0].shape):
+            if size == 1:
+                continue
+            if out and out[-1][1] == (i in reduced):
+                out[-1] = (out[-1][0] * size, i in reduced)
+            else:
+                out.append((size, i in reduced))
+        return tuple(out)
     if root.op in ("matmul", "attention"):
         *batch, m, n = root.shape
         return ((prod(batch), False), (m, False), (n, False))
@@ -27,18 +36,6 @@ def domain_of(root: Node) -> Domain:
         *batch, size = root.shape
         return ((prod(batch), False), (size, False))
     return ((root.type.size, False),) if root.type.size != 1 else ()
-
-
-def _merged(shape: tuple[int, ...], reduced: set[int]) -> Domain:
-    out: list[tuple[int, bool]] = []
-    for i, size in enumerate(shape):
-        if size == 1:
-            continue
-        if out and out[-1][1] == (i in reduced):
-            out[-1] = (out[-1][0] * size, i in reduced)
-        else:
-            out.append((size, i in reduced))
-    return tuple(out)
 
 
 def same_domain(a: Domain, b: Domain) -> bool:

@@ -33,12 +33,12 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     done: dict[Node, Node] = {}
     for n in order:
         srcs = tuple(done[s] for s in n.srcs)
-        done[n] = _with_turn(n, srcs, turn[n]) if n in turn else rebuild(n, srcs)
+        done[n] = (
+            node(n.op, n.type, srcs, **{**dict(n.attrs), "turn": turn[n]})
+            if n in turn
+            else rebuild(n, srcs)
+        )
     return tuple(done[n] for n in outputs)
-
-
-def _with_turn(n: Node, srcs: tuple[Node, ...], turn: int) -> Node:
-    return node(n.op, n.type, srcs, **{**dict(n.attrs), "turn": turn})
 
 
 def _in_order(outputs: Sequence[Node], before: Mapping[Node, Node]) -> list[Node]:

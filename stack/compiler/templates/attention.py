@@ -337,7 +337,7 @@ class _Forward(AttentionKernel):
         a, b, cut = self.a, self.b, self.cut
         rows = self.rows(a.m, add(self.m0, r), cut.panel)
 
-        factor = next((e for e in a.inner if not _is_one(e)), None)
+        factor = next((e for e in a.inner if not (isinstance(e, Constant) and e.value == 1)), None)
 
         def exponents(c: Node, top: Node) -> tuple[Node]:
             scope = self._scope(keys, c, rows)
@@ -410,10 +410,6 @@ class _Forward(AttentionKernel):
                     rows = self.rows(a.m, add(self.m0, r), self.cut.panel)
                     at = add(rows.base, a.m.size * (a.n.size + i))
                     out.store(at, self.held(memory, r), (1,), (rows.limit,))
-
-
-def _is_one(e: Expr) -> bool:
-    return isinstance(e, Constant) and e.value == 1
 
 
 class _Gradients(AttentionKernel):

@@ -125,7 +125,10 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
         steps = _divisor(shape.k_run // shape.together, steps)
     kt, unroll = steps * shape.together, _divisor(steps, 4) * shape.together
     kc = _panel_depth(shape, info, nr, kt)
-    mc = _resident_rows(shape, info, mr, kc)
+    # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
+    # wider B's part, the fewer instances pack the same rows.
+    nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
+    mc = max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
     mp, np = _program_block(shape, info, Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes)))
     mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
     return Blocks(mr, nr, kt, unroll, kc, mc, mp, np)
@@ -169,13 +172,6 @@ def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
         return half
     parts = max(1, ceil_div(shape.k, most))
     return max(kt, round_up(ceil_div(shape.k, parts), kt))
-
-
-def _resident_rows(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int) -> int:
-    """The rows of packed A that take half of the second cache, and of scratch memory a quarter:
-    the wider B's part, the fewer instances pack the same rows."""
-    nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
-    return max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
 
 
 def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:

@@ -30,13 +30,9 @@ def costs(problem: LoopProblem, info: DeviceInfo, default: LoopSizes) -> Mapping
 
 def cost(problem: LoopProblem, info: DeviceInfo, sizes: LoopSizes) -> float:
     """The time of the whole grid in elements, when instances take turns on the cores."""
-    programs = _programs(problem, sizes)
-    one = problem.elements / programs * (1 + LOOP / sizes.unroll) + START
-    return one * (ceil_div(programs, max(1, info.limits.instances)) + 0.1)
-
-
-def _programs(problem: LoopProblem, sizes: LoopSizes) -> int:
     many = problem.rows >= sizes.rows_on_grid
     most = sizes.chunk * 8 if many else sizes.chunk
     chunks = ceil_div(problem.columns, sizes.chunk) if problem.columns > most else 1
-    return min(problem.rows, sizes.rows_on_grid) * chunks
+    programs = min(problem.rows, sizes.rows_on_grid) * chunks
+    one = problem.elements / programs * (1 + LOOP / sizes.unroll) + START
+    return one * (ceil_div(programs, max(1, info.limits.instances)) + 0.1)

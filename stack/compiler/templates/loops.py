@@ -136,7 +136,11 @@ class _Loops:
         self.chunks = ceil_div(self.vector.size, self._chunk_size())
 
     def emit(self) -> Grid:
-        grid_rows, loop_rows = self._rows_on_grid()
+        count, k = 1, 0
+        while k < len(self.rows) and count < self.sizes.rows_on_grid:
+            count *= expected(self.rows[k].size, HINTED)
+            k += 1
+        grid_rows, loop_rows = self.rows[:k], self.rows[k:]
         row, self.chunk = self._instance(prod(a.size for a in grid_rows))
         top = Tiles(self.emission, decompose(row, grid_rows))
         top.hoist(self.nest.exprs.values())
@@ -150,17 +154,24 @@ class _Loops:
             return instance_by_rows(self.chunks, rows)
         return instance(self.chunks)
 
-    def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
-        count, k = 1, 0
-        while k < len(self.rows) and count < self.sizes.rows_on_grid:
-            count *= expected(self.rows[k].size, HINTED)
-            k += 1
-        return self.rows[:k], self.rows[k:]
-
     def _over_rows(self, scope: Tiles, axes: list[Axis]) -> None:
         """Loop over the parallel axes that are not on the grid."""
         if not axes:
-            self._row(scope)
+            if self.vector is None or not self.vector_parallel:
+                self._passes(scope)
+            elif self.streams:
+                self._stream(scope, self.vector)
+            elif self.inner:
+                # One block of lanes.
+                base = mul(self.chunk, self.width)
+                limit = (
+                    None if divides(self.width, self.vector.size) else sub(self.vector.size, base)
+                )
+                self._passes(self._tiled(scope, self.vector, base, limit))
+            elif self.turned is not None and self.blocks is not None:
+                self._squares(scope, self.vector, self.turned, self.blocks)
+            else:
+                self._vector_chunk(scope, self.vector)
             return
 
         def body(i: Node) -> None:
@@ -169,18 +180,6 @@ class _Loops:
             self._over_rows(inner, axes[1:])
 
         self.b.loop(0, axes[0].size, 1, body)
-
-    def _row(self, scope: Tiles) -> None:
-        if self.vector is None or not self.vector_parallel:
-            self._passes(scope)
-        elif self.streams:
-            self._stream(scope, self.vector)
-        elif self.inner:
-            self._column_block(scope, self.vector)
-        elif self.turned is not None and self.blocks is not None:
-            self._squares(scope, self.vector, self.turned, self.blocks)
-        else:
-            self._vector_chunk(scope, self.vector)
 
     def _squares(self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis) -> None:
         """A block of tiles, along the vector axis first: what is written of a row lies in one piece
@@ -224,12 +223,6 @@ class _Loops:
         assert self.vector is not None
         beside = any(abs(at.coefficient(a)) == 1 for a in self.rows)
         return beside and abs(at.coefficient(self.vector)) > 1
-
-    def _column_block(self, scope: Tiles, v: Axis) -> None:
-        """One block of lanes."""
-        base = mul(self.chunk, self.width)
-        limit = None if divides(self.width, v.size) else sub(v.size, base)
-        self._passes(self._tiled(scope, v, base, limit))
 
     def _are_streams(self) -> bool:
         """Whether the kernel is sums down columns, over one axis, and what follows from them: then

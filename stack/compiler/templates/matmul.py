@@ -139,12 +139,6 @@ class _MatmulTemplate:
     def _depth_blocks(self) -> int:
         return ceil_div(self.shape.k, self.blocks.kc)
 
-    @property
-    def _levels(self) -> int:
-        """Partial sums that are kept at once: one, that of all blocks so far, where their number is
-        data."""
-        return levels(self._depth_blocks) if is_fixed(self.shape.k) else 1
-
     def _completed(self, number: Node) -> Node:
         """How many kept sums a block of k completes."""
         if is_fixed(self.shape.k):
@@ -165,7 +159,9 @@ class _MatmulTemplate:
         t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
         a = self.b.alloc("packed_a", packed, t.mc * t.kc)
         b = self.b.alloc("packed_b", packed, t.kc * t.np)
-        held = self._levels * t.mp * t.np
+        # Partial sums that are kept at once: one, that of all blocks so far, where their number is
+        # data.
+        held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
         whole = divides(t.mr, self.shape.m) and divides(t.nr, self.shape.n)
         return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))

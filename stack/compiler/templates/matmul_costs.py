@@ -104,7 +104,10 @@ def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator
         if kc >= 2 * deep and kc != DEPTHS[0]:
             continue
         for mp, np in product(rows, columns):
-            mc = _resident(shape, info, mr, deep, mp)
+            # The rows of packed A that take half of the second cache, spread evenly over the
+            # block.
+            most = max(mr, cache_nbytes(info, 1) // 2 // (deep * shape.packed.nbytes) // mr * mr)
+            mc = round_up(ceil_div(mp, ceil_div(mp, most)), mr)
             blocks = Blocks(mr, nr, kt, unroll, deep, mc, mp, np)
             if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info):
                 yield blocks
@@ -120,9 +123,3 @@ def _sizes(extent: int, tile: int) -> list[int]:
     every = list(even_sizes(extent, tile))
     stride = max(1, ceil_div(len(every), SIZES))
     return every[::stride]
-
-
-def _resident(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int, mp: int) -> int:
-    """The rows of packed A that take half of the second cache, spread evenly over the block."""
-    most = max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.packed.nbytes) // mr * mr)
-    return round_up(ceil_div(mp, ceil_div(mp, most)), mr)

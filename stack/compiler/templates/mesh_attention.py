@@ -106,11 +106,13 @@ class _Template:
         batch, i = divided(rest, self.blocks)
         self.values = decompose(batch, a.batch)
         m0 = mul(add(mul(i, cut.together), core), cut.rows)
-        self.rows = TileAxis(a.m, m0, cut.rows, self._rows_left(m0))
-
-    def _rows_left(self, m0: Node) -> Node | None:
         whole = self.cut.rows * self.cut.together
-        return None if self.a.m.size % whole == 0 else binary("sub", self.a.m.size, m0)
+        self.rows = TileAxis(
+            a.m,
+            m0,
+            cut.rows,
+            None if self.a.m.size % whole == 0 else binary("sub", self.a.m.size, m0),
+        )
 
     def emit(self) -> Grid:
         """The loop over keys between what is read before and stored after it."""
@@ -129,7 +131,15 @@ class _Template:
             keys = TileAxis(a.keys, j0, self.cut.keys, left_of(a.keys.size, j0, self.cut.keys))
             k = self._tile(a.k, keys, depth)
             v = self._tile(a.v, keys, columns)
-            return self._step(self._exponents(k, q, keys), v, (most, total, sums))
+            # Keys by rows; minus infinity beyond the last key.
+            scope = Tiles(self.emission, self.values, (keys, self.rows))
+            scope.local[self.a.leaves[0]] = dot(k, q, const(0, self.dtype, scope.shape))
+            x = cast(broadcast(scope.tile(self.a.exponent), scope.shape), self.dtype)
+            return self._step(
+                x if keys.limit is None else where(scope.valid(keys), x, -inf),
+                v,
+                (most, total, sums),
+            )
 
         _, total, sums = b.loop(0, a.keys.size, self.cut.keys, step, first)
         scope = Tiles(self.emission, self.values, (self.rows, columns))
@@ -142,13 +152,6 @@ class _Template:
         """An operand's tile in the type of the sums."""
         scope = Tiles(self.emission, self.values, axes)
         return cast(broadcast(scope.tile(e), scope.shape), self.dtype)
-
-    def _exponents(self, k: Node, q: Node, keys: TileAxis) -> Node:
-        """Keys by rows; minus infinity beyond the last key."""
-        scope = Tiles(self.emission, self.values, (keys, self.rows))
-        scope.local[self.a.leaves[0]] = dot(k, q, const(0, self.dtype, scope.shape))
-        x = cast(broadcast(scope.tile(self.a.exponent), scope.shape), self.dtype)
-        return x if keys.limit is None else where(scope.valid(keys), x, -inf)
 
     def _step(self, x: Node, v: Node, before: tuple[Node, Node, Node]) -> tuple[Node, ...]:
         most, total, sums = before

@@ -107,7 +107,10 @@ def choose_block(shape: MatmulShape, elements: Elements, info: DeviceInfo) -> Me
     """The cut with the least estimated time."""
     cores = cores_of(info, elements, shape.accumulate)
     fitting = list(fitting_blocks(shape, cores))
-    return min(fitting or [_smallest(shape)], key=lambda b: (estimated_s(shape, cores, b), b.depth))
+    return min(
+        fitting or [MeshBlock(1, _COLUMNS[0], _DEPTHS[0], together=False, lines=1)],
+        key=lambda b: (estimated_s(shape, cores, b), b.depth),
+    )
 
 
 def fitting_blocks(shape: MatmulShape, cores: Cores) -> Iterator[MeshBlock]:
@@ -122,10 +125,6 @@ def fitting_blocks(shape: MatmulShape, cores: Cores) -> Iterator[MeshBlock]:
                     )
                     if scratch_nbytes(shape, cores, block) <= cores.room:
                         yield block
-
-
-def _smallest(shape: MatmulShape) -> MeshBlock:
-    return MeshBlock(1, _COLUMNS[0], _DEPTHS[0], together=False, lines=1)
 
 
 def _up_to(sizes: tuple[int, ...], extent: int) -> Iterator[int]:

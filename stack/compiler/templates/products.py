@@ -117,7 +117,10 @@ def emit_product(
     def epilogue(b: Builder, acc: Node, batch: Node, m: Node, n: Node, limits: Limits) -> None:
         scope = scope_at(batch, ((ops.m, m), (ops.n, n)), acc.shape, limits)
         scope.hold(ops.product, acc)
-        _epilogue(work, scope)
+        for root in work.nest.own:
+            if root not in scope.local:
+                scope.local[root] = broadcast(scope.root(root, work), scope.shape)
+            scope.keep(root, work)
 
     def scope_at(
         batch: Node, starts: Sequence[tuple[Group, Node]], shape: Sequence[int], limits: Limits
@@ -211,10 +214,3 @@ def _zero_beyond(scope: Tiles, e: Expr) -> Node:
         if t.limit is not None and not (isinstance(below, Read) and t.axis in e.axes):
             value = where(scope.valid(t), value, 0)
     return value
-
-
-def _epilogue(work: Work, scope: Tiles) -> None:
-    for root in work.nest.own:
-        if root not in scope.local:
-            scope.local[root] = broadcast(scope.root(root, work), scope.shape)
-        scope.keep(root, work)

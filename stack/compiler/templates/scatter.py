@@ -59,7 +59,9 @@ def emit_scatter(found: Ordered, emission: Emission) -> Grid:
         place = cast(s.tile(position), I64)
         if held.memory is not None:
             s.tile(update)  # by transfers, whatever the position
-        with s.b.when(_inside(place, held.first, held.end)):
+        with s.b.when(
+            binary("and", binary("le", held.first, place), binary("lt", place, held.end))
+        ):
             held.combine(s, place, lambda inner: broadcast(inner.tile(update), s.shape))
 
     loop_over(scope, count, one)
@@ -187,7 +189,3 @@ def _held(found: Ordered, scope: Tiles, emission: Emission, share: _Share, part:
         return _Held(found, emission, None, *share.of(part))
     memory = emission.b.alloc("held", found.root.dtype, size)
     return _Held(found, emission, memory, *share.of(part))
-
-
-def _inside(place: Node, first: Node, end: Node) -> Node:
-    return binary("and", binary("le", first, place), binary("lt", place, end))

@@ -105,13 +105,14 @@ class Tiles:
             if id(e) in seen:
                 continue
             seen.add(id(e))
-            if isinstance(e, Read) and e.axes <= bound and self._is_there(e):
+            # Whether neither the element nor its index has to be computed by this kernel first.
+            if (
+                isinstance(e, Read)
+                and e.axes <= bound
+                and self.emission.own.isdisjoint(r.root for r in reads(e))
+            ):
                 self.tile(e)
             stack.extend(below(e))
-
-    def _is_there(self, e: Read) -> bool:
-        """Whether neither the element nor its index has to be computed by this kernel first."""
-        return self.emission.own.isdisjoint(r.root for r in reads(e))
 
     def tile(self, e: Expr) -> Node:
         """The expression's value; shape () or one that broadcasts to the scope's."""
@@ -125,13 +126,31 @@ class Tiles:
     def _evaluate(self, e: Expr) -> Node:
         match e:
             case Read():
-                return self._load(e)
+                memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
+                at = self.position(e.offset.shift(-start))
+                guards = [self.position(g.value) for g in e.guards]
+                varying = at.dynamic is not None or any(self._varies(g) for g in guards)
+                if varying:
+                    mask = self.mask(e.guards)
+                    for t in self.tile_axes:
+                        if t.limit is not None:
+                            mask = binary("and", mask, self.valid(t))
+                    index = self._spread(at)
+                    shape = broadcast(mask, self.shape).shape if mask.shape else index.shape
+                    loaded = self.b.gather(memory, broadcast(index, shape), broadcast(mask, shape))
+                else:
+                    loaded = self._block(e, at, memory)
+                return cast(loaded, compute_dtype(e.dtype))
             case Constant():
                 number = const(e.value, compute_dtype(e.dtype))
                 # Plain numbers are rounded in the graph, those that are data only here.
                 return number if number.op == "const" else rounded(number, e.dtype)
             case Iota():
-                return self._iota(e)
+                low, high = e.value.bounds()
+                narrow = I32 if low >= -(1 << 31) and high < 1 << 31 else I64
+                # A leaf's value is one of its element type: rounded, where that is narrow.
+                exact = cast(self._spread(self.position(e.value), narrow), e.dtype)
+                return cast(exact, compute_dtype(e.dtype))
             case Select():
                 kept = self.tile(e.value)
                 return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
@@ -236,13 +255,6 @@ class Tiles:
                 total = binary("add", total, ramp if step == 1 else binary("mul", ramp, step))
         return total if at.dynamic is None else binary("add", total, cast(at.dynamic, dtype))
 
-    def _iota(self, e: Iota) -> Node:
-        low, high = e.value.bounds()
-        narrow = I32 if low >= -(1 << 31) and high < 1 << 31 else I64
-        # A leaf's value is one of its element type: rounded, where that is narrow.
-        exact = cast(self._spread(self.position(e.value), narrow), e.dtype)
-        return cast(exact, compute_dtype(e.dtype))
-
     def mask(self, guards: tuple[Guard, ...]) -> Node:
         """Where every guard holds."""
         held: Node | None = None
@@ -261,17 +273,6 @@ class Tiles:
 
     # loads
 
-    def _load(self, e: Read) -> Node:
-        memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
-        at = self.position(e.offset.shift(-start))
-        guards = [self.position(g.value) for g in e.guards]
-        varying = at.dynamic is not None or any(self._varies(g) for g in guards)
-        if varying:
-            loaded = self._gather(e, at, memory)
-        else:
-            loaded = self._block(e, at, memory)
-        return cast(loaded, compute_dtype(e.dtype))
-
     def _varies(self, at: Position) -> bool:
         """Whether a value is not the same for the whole tile."""
         wide = (step for step, t in zip(at.steps, self.tile_axes, strict=True) if t.width > 1)
@@ -285,15 +286,6 @@ class Tiles:
                 mask = binary("and", mask, self.valid(t))
         return mask
 
-    def _gather(self, e: Read, at: Position, memory: Memory) -> Node:
-        mask = self.mask(e.guards)
-        for t in self.tile_axes:
-            if t.limit is not None:
-                mask = binary("and", mask, self.valid(t))
-        index = self._spread(at)
-        shape = broadcast(mask, self.shape).shape if mask.shape else index.shape
-        return self.b.gather(memory, broadcast(index, shape), broadcast(mask, shape))
-
     def _block(self, e: Read, at: Position, memory: Memory) -> Node:
         """A strided block, of width 1 along tile dimensions in which the element does not vary."""
         widths = tuple(t.width if s else 1 for t, s in zip(self.tile_axes, at.steps, strict=True))
@@ -301,16 +293,13 @@ class Tiles:
             t.limit if s else None for t, s in zip(self.tile_axes, at.steps, strict=True)
         )
         if not any(at.steps):
-            return self._single(e, at, memory)
+            if not e.guards:
+                return self.b.load(memory, at.scalar)
+            limit = where(self.mask(e.guards), const(1, I64), 0)
+            return reshape(self.b.load(memory, at.scalar, (1,), (1,), (limit,)), ())
         if e.guards:
             first = next(i for i, s in enumerate(at.steps) if s)
             whole = limits[first] or const(widths[first], I64)
             guarded = where(self.mask(e.guards), whole, 0)
             limits = (*limits[:first], guarded, *limits[first + 1 :])
         return self.b.load(memory, at.scalar, widths, at.steps, limits)
-
-    def _single(self, e: Read, at: Position, memory: Memory) -> Node:
-        if not e.guards:
-            return self.b.load(memory, at.scalar)
-        limit = where(self.mask(e.guards), const(1, I64), 0)
-        return reshape(self.b.load(memory, at.scalar, (1,), (1,), (limit,)), ())

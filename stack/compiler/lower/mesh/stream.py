@@ -126,7 +126,15 @@ def write(scope: Scope, p: Stream) -> None:
     out.functions.define(came, f"static __thread_local athread_rply_t {came};\n")
     places = {x: _place(scope, x, f"hal_in{i}_{tag}") for i, x in enumerate(p.loads)}
     carried = [control.copied(scope, c.init) for c in p.loop.carried]
-    _row_by_row(scope, p)
+    # Put what products in the loop use, and lies otherwise before it, into arrays of its own.
+    for n in toposort(c.next for c in p.loop.carried):
+        for x in n.srcs[:2] if n.op == "dot" else ():
+            tile = dot.tile_of(x)
+            held = x.srcs[0] if x.op == "transpose" else x
+            if tile in scope.arrays and dot.is_widened(held):
+                scope.arrays[held] = control.copied(scope, held)
+            elif tile in scope.arrays and scope.arrays[tile].find is not None:
+                scope.arrays[tile] = control.copied(scope, tile)
     with out.block():
         out.do("long asked = 0;")
         out.do(f"const int shared = {same_block(p.sharing) if p.sharing else '0'};")
@@ -151,18 +159,6 @@ def _step(
         for x, place in places.items():
             _give(inner, x.result, f"{place}[s % 2]")
         control.one_step(inner, p.loop, carried)
-
-
-def _row_by_row(scope: Scope, p: Stream) -> None:
-    """Put what products in the loop use, and lies otherwise before it, into arrays of its own."""
-    for n in toposort(c.next for c in p.loop.carried):
-        for x in n.srcs[:2] if n.op == "dot" else ():
-            tile = dot.tile_of(x)
-            held = x.srcs[0] if x.op == "transpose" else x
-            if tile in scope.arrays and dot.is_widened(held):
-                scope.arrays[held] = control.copied(scope, held)
-            elif tile in scope.arrays and scope.arrays[tile].find is not None:
-                scope.arrays[tile] = control.copied(scope, tile)
 
 
 def _place(scope: Scope, x: Load, name: str) -> str:

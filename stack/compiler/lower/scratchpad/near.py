@@ -84,18 +84,14 @@ def atomic(scope: Scope, s: Atomic) -> None:
 def copy(scope: Scope, s: Copy) -> None:
     """A transfer into the scratchpad, where rows of an array lie side by side; else as in other
     languages."""
-    if _comes(s):
+    to, source = s.target, s.source
+    known = len(s.shape) == 2 and all(n.op == "const" for n in (*source.strides, *to.strides))
+    spaces = (source.memory.space, to.memory.space)
+    if known and spaces == (GLOBAL, SCRATCHPAD) and to.strides[-1]["value"] == 1:
         transfer.start_copy(scope, s)
         return
     _one_by_one(scope, s, prod(s.shape))
     memory.copy(scope, s)
-
-
-def _comes(s: Copy) -> bool:
-    to, source = s.target, s.source
-    known = len(s.shape) == 2 and all(n.op == "const" for n in (*source.strides, *to.strides))
-    spaces = (source.memory.space, to.memory.space)
-    return known and spaces == (GLOBAL, SCRATCHPAD) and to.strides[-1]["value"] == 1
 
 
 def wait(scope: Scope, s: Wait) -> None:

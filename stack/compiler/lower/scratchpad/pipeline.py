@@ -42,7 +42,11 @@ class WindowPipeline:
     def write(self) -> None:
         """Write the loop."""
         out, found = self.scope.out, self.found
-        self._declare()
+        # The arrays: those of windows twice.
+        for m in _arrays(self._once):
+            self._array(m, pointer(m), 1)
+        for m in _arrays((*self._gets, *self.found.puts)):
+            self._array(m, f"{m.name}_both[2]", 2)
         if found.gets:
             with out.block("if (hal_at < hal_stop)"):
                 start(self.scope.inner(), self._once)
@@ -89,13 +93,6 @@ class WindowPipeline:
         inner = self.scope.inner()
         inner.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
         return inner
-
-    def _declare(self) -> None:
-        """The arrays: those of windows twice."""
-        for m in _arrays(self._once):
-            self._array(m, pointer(m), 1)
-        for m in _arrays((*self._gets, *self.found.puts)):
-            self._array(m, f"{m.name}_both[2]", 2)
 
     def _array(self, m: Memory, name: str, count: int) -> None:
         out, size = self.scope.out, -(-max(m.size, 1) // 64) * 64

@@ -63,7 +63,9 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     not fit.
     """
     most = scratchpad_nbytes(info)
-    room = _room(kernel, most)
+    # Bytes for transfers at first: what the kernel's own arrays leave.
+    own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
+    room = max(0, most - FRAME_NBYTES - sum(m.dtype.nbytes_of(m.size) for m in own))
     while True:
         source, needed = written(kernel, info, room)
         if needed <= most:
@@ -109,12 +111,6 @@ def scratchpad_nbytes(info: DeviceInfo) -> int:
     """What a core has."""
     space = info.space(SpaceKind.SCRATCHPAD)
     return space.nbytes if space else 0
-
-
-def _room(kernel: Kernel, most: int) -> int:
-    """Bytes for transfers at first: what the kernel's own arrays leave."""
-    own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
-    return max(0, most - FRAME_NBYTES - sum(m.dtype.nbytes_of(m.size) for m in own))
 
 
 def parameter(scope: Scope, number: int, p: Param) -> None:

@@ -86,7 +86,13 @@ class _Windows:
         room = room_nbytes // max(1, len(arrays))
         self._rules = Crossing(frames, instances, written, room)
         self._ways = [w for p in places if (w := self._rules.outermost(p)) is not None]
-        self._counts = self._chosen()
+        # The steps of each window and strip: as many as fit for all accesses that it has.
+        found: dict[Node, int] = {}
+        for w in self._ways:
+            if w.open:
+                owner = self._owner(w).index
+                found[owner] = min(found.get(owner, MOST_STEPS), self._most(w))
+        self._counts = {owner: _even(count) for owner, count in found.items()}
         self._strips = {
             loop.index: node("var", Type((), I64), id=f"strip {number}")
             for number, loop in enumerate(self._stripped())
@@ -103,15 +109,6 @@ class _Windows:
         return Windowed((*arrays, loop), tuple(gets), tuple(puts), count, self._rules.written)
 
     # sizes
-
-    def _chosen(self) -> dict[Node, int]:
-        """The steps of each window and strip: as many as fit for all accesses that it has."""
-        found: dict[Node, int] = {}
-        for w in self._ways:
-            if w.open:
-                owner = self._owner(w).index
-                found[owner] = min(found.get(owner, MOST_STEPS), self._most(w))
-        return {owner: _even(count) for owner, count in found.items()}
 
     def _owner(self, w: Way) -> For:
         """The loop that comes in windows or strips."""
@@ -137,7 +134,14 @@ class _Windows:
 
     def _plan(self, w: Way) -> HoistedAccess:
         if w.open:
-            w = self._sized(w)
+            owner = self._owner(w)
+            count = self._counts[owner.index]
+            if owner is not self._instances:
+                w = w.in_strip(self._strip_steps(owner, count))
+            elif w.crossed[-1].joined:
+                w = w.with_most(count)
+            else:
+                w = w.in_strip(Steps(owner.start, 1, count, owner.stop))
         found = self._rules.footprint(w)
         assert found is not None, "a footprint of fewer steps has been found"
         access = access_of(w.place)
@@ -153,15 +157,6 @@ class _Windows:
         transfer = kind(local, access.memory, offset, found.runs)
         loop = self._owner(w) if w.open else w.crossed[-1].loop if w.crossed else None
         return HoistedAccess(near, transfer, loop)
-
-    def _sized(self, w: Way) -> Way:
-        owner = self._owner(w)
-        count = self._counts[owner.index]
-        if owner is not self._instances:
-            return w.in_strip(self._strip_steps(owner, count))
-        if w.crossed[-1].joined:
-            return w.with_most(count)
-        return w.in_strip(Steps(owner.start, 1, count, owner.stop))
 
     def _strip_steps(self, loop: For, count: int) -> Steps:
         first, step = self._strips[loop.index], int(loop.step["value"])
@@ -193,7 +188,11 @@ class _Windows:
             case Load() | Store() if id(s) in self._plans:
                 return self._moved(s)
             case For():
-                return self._around(s)
+                gets, puts = (_together(t) for t in self._outside(s))
+                inner = replace(s, body=self._block(s.body))
+                if s.index not in self._strips:
+                    return [*gets, inner, *puts]
+                return [self._in_strips(inner, gets, puts)]
             case If():
                 return [If(s.condition, self._block(s.then), self._block(s.orelse))]
         return [s]
@@ -210,13 +209,6 @@ class _Windows:
         plans = (self._plans[id(w.place.statement)] for w in self._ways)
         found = dict.fromkeys(p.transfer for p in plans if p.loop is s)
         return [t for t in found if isinstance(t, Get)], [t for t in found if isinstance(t, Put)]
-
-    def _around(self, s: For) -> list[Statement]:
-        gets, puts = (_together(t) for t in self._outside(s))
-        inner = replace(s, body=self._block(s.body))
-        if s.index not in self._strips:
-            return [*gets, inner, *puts]
-        return [self._in_strips(inner, gets, puts)]
 
     def _in_strips(self, s: For, gets: list[Statement], puts: list[Statement]) -> For:
         """A loop over strips, with a loop over the steps of each in it."""

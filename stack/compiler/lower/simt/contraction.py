@@ -9,7 +9,6 @@ from hal.tile.node import Node
 from stack.compiler.lower.simt.group import LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread, registers, without
 from stack.compiler.text.c.contraction import combined, identity
-from stack.compiler.text.c.nest import LoopNest
 from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
@@ -32,19 +31,15 @@ def reduce(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     value, place = nest.element(x, nest.position), nest.position[axis]
     if along.covered > along.size:
         inside = f"{place.text} < {along.size} ? {value} : {identity(n['kind'], n.dtype)}"
-        value = _named(scope, nest, n, inside)
+        name = scope.out.name("t")
+        nest.do(f"const {register(scope.out.dialect, n.dtype)} {name} = {inside};")
+        value = name
     sums = total.at(nest.position[:axis] + nest.position[axis + 1 :])
     nest.do(f"{sums} = {combined(scope, n, sums, value)};")
     nest.emit()
     if along.lanes > 1:
         _reduce_lanes(group, scope, n, total.name, layout)
     return total
-
-
-def _named(scope: Scope, nest: LoopNest, n: Node, value: str) -> str:
-    name = scope.out.name("t")
-    nest.do(f"const {register(scope.out.dialect, n.dtype)} {name} = {value};")
-    return name
 
 
 def _reduce_lanes(group: GroupText, scope: Scope, n: Node, name: str, layout: Layout) -> None:

@@ -105,7 +105,14 @@ class GroupText:
         if all(r is not None for r in held):
             return cell(name, layout, [r or "0" for r in held])
         if name not in self._staged:
-            self._staged[name] = self._stage(scope, name, type, layout)
+            # Put a tile where every lane reaches all of it.
+            target = self.room(type.dtype, type.size)
+            nest = self.nest(scope, layout)
+            value = self._find(scope, name, type, layout, nest.position)
+            place = f"{target}[{flat(nest.position, type.shape).text}]"
+            self.put(nest, layout, f"{place} = {value};")
+            self.fence.barrier()
+            self._staged[name] = target
         return f"{self._staged[name]}[{flat(position, type.shape).text}]"
 
     def register(self, s: Spread, i: Coordinate) -> str | None:
@@ -114,16 +121,6 @@ class GroupText:
             return "0"
         known, held = self._held.get(i.text, (None, ""))
         return held if known == s else None
-
-    def _stage(self, scope: Scope, name: str, type: Type, layout: Layout) -> str:
-        """Put a tile where every lane reaches all of it."""
-        target = self.room(type.dtype, type.size)
-        nest = self.nest(scope, layout)
-        value = self._find(scope, name, type, layout, nest.position)
-        place = f"{target}[{flat(nest.position, type.shape).text}]"
-        self.put(nest, layout, f"{place} = {value};")
-        self.fence.barrier()
-        return target
 
     def put(self, nest: LoopNest, layout: Layout, line: str) -> None:
         """Do once, at every element that is one."""

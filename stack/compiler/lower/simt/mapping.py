@@ -162,15 +162,15 @@ class _Map:
         """The axes of an expression, those first along which its loads are nearest in memory."""
         for n in toposort([root]):
             if n not in self._orders:
-                self._orders[n] = self._order_of(n)
+                of = [self._orders[s] for s in n.srcs]
+                if n.op == "transpose" and of[0] is not None:
+                    self._orders[n] = [n["perm"].index(axis) for axis in of[0]]
+                else:
+                    same = n.op in ELEMENTWISE or (
+                        n.op == "broadcast" and n.shape == n.srcs[0].shape
+                    )
+                    self._orders[n] = next((x for x in of if x is not None), None) if same else None
         return self._orders[root]
-
-    def _order_of(self, n: Node) -> list[int] | None:
-        of = [self._orders[s] for s in n.srcs]
-        if n.op == "transpose" and of[0] is not None:
-            return [n["perm"].index(axis) for axis in of[0]]
-        same = n.op in ELEMENTWISE or (n.op == "broadcast" and n.shape == n.srcs[0].shape)
-        return next((x for x in of if x is not None), None) if same else None
 
     def _preferred(self, n: Node) -> Layout:
         return self._fixed_of(n) or coalesced(n.shape, self.lanes, self._order(n))
@@ -191,7 +191,11 @@ class _Map:
                 case Copy(source=access, shape=shape):
                     self._work(s, coalesced(shape, self.lanes, order_of(access)), ())
                 case Load(result=result, source=access):
-                    self._load(result, access)
+                    own = coalesced(result.shape, self.lanes, order_of(access))
+                    asked = (
+                        layout for layout in self.asked.get(result, ()) if suits(access, layout)
+                    )
+                    self.tiles[result] = next(asked, own)
                 case Gather(result=result, index=index, mask=mask):
                     self.tiles[result] = self._chosen(result) or coalesced(index.shape, self.lanes)
                     self._ask((index, mask), self.tiles[result])
@@ -211,11 +215,6 @@ class _Map:
     def _work(self, s: Work, layout: Layout, used: Sequence[Node | None]) -> None:
         self.works[s] = layout
         self._ask(used, layout)
-
-    def _load(self, result: Node, access: Access) -> None:
-        own = coalesced(result.shape, self.lanes, order_of(access))
-        asked = (layout for layout in self.asked.get(result, ()) if suits(access, layout))
-        self.tiles[result] = next(asked, own)
 
     def _chosen(self, result: Node) -> Layout | None:
         return next(iter(self.asked.get(result, ())), None)

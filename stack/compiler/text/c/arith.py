@@ -58,25 +58,21 @@ def elementwise(out: CWriter, n: Node, operands: list[str]) -> str:
     """The expression of an elementwise node."""
     simpler = definition(n, out.dialect.has)
     if simpler is None:
-        return _primitive(out, n, operands)
+        d, dtype = out.dialect, n.srcs[0].dtype
+        if n.op == "cast":
+            return f"({register(d, n.dtype)}){operands[0]}"
+        if n.op == "bitcast":
+            return casts.from_bits(out, casts.to_bits(out, operands[0], dtype), n.dtype)
+        if n.op == "fma":
+            return out.functions.fma(dtype, *operands)
+        if n.op in _EXACT:
+            return out.functions.exact(_EXACT[n.op], dtype, operands[0])
+        unsigned = wide_word(d, dtype) if dtype.is_int else ""
+        return _TEXTS[n.op][dtype.kind].format(register(d, n.dtype), unsigned, *operands)
     known = dict(zip(n.srcs, operands, strict=True))
     if _says_once(simpler, known):
         return _nested(out, simpler, known)
     return f"{_function(out, n)}({', '.join(operands)})"
-
-
-def _primitive(out: CWriter, n: Node, operands: list[str]) -> str:
-    d, dtype = out.dialect, n.srcs[0].dtype
-    if n.op == "cast":
-        return f"({register(d, n.dtype)}){operands[0]}"
-    if n.op == "bitcast":
-        return casts.from_bits(out, casts.to_bits(out, operands[0], dtype), n.dtype)
-    if n.op == "fma":
-        return out.functions.fma(dtype, *operands)
-    if n.op in _EXACT:
-        return out.functions.exact(_EXACT[n.op], dtype, operands[0])
-    unsigned = wide_word(d, dtype) if dtype.is_int else ""
-    return _TEXTS[n.op][dtype.kind].format(register(d, n.dtype), unsigned, *operands)
 
 
 def _says_once(root: Node, known: Mapping[Node, str]) -> bool:

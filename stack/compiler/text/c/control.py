@@ -71,21 +71,17 @@ def one_step(scope: Scope, s: For, carried: Sequence[PrivateArray]) -> None:
     scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
     block(scope, s.body, [c.next for c in s.carried])
     with scope.out.accounted():
-        _carry(scope, s.carried, carried)
-
-
-def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[PrivateArray]) -> None:
-    """All values of the next iteration are computed before one that they need is changed."""
-    places = list(zip(carried, arrays, strict=True))
-    apart = [(c, array) for c, array in places if not _in_place(scope, c, carried)]
-    values = [copied(scope, c.next) for c, _ in apart]
-    for c, array in places:
-        if (c, array) not in apart:
-            _assign(scope, array, c.next)
-    for (c, array), value in zip(apart, values, strict=True):
-        nest = LoopNest(scope, array.shape)
-        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};", c.next.dtype)
-        nest.emit()
+        # All values of the next iteration are computed before one that they need is changed.
+        places = list(zip(s.carried, carried, strict=True))
+        apart = [(c, array) for c, array in places if not _in_place(scope, c, s.carried)]
+        values = [copied(scope, c.next) for c, _ in apart]
+        for c, array in places:
+            if (c, array) not in apart:
+                _assign(scope, array, c.next)
+        for (c, array), value in zip(apart, values, strict=True):
+            nest = LoopNest(scope, array.shape)
+            nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};", c.next.dtype)
+            nest.emit()
 
 
 def _in_place(scope: Scope, c: Carried, carried: Sequence[Carried]) -> bool:

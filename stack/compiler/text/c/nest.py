@@ -142,7 +142,11 @@ class LoopNest:
         if n.op not in _NAMED:
             name = self.scope.out.name("t")
             line = f"const {register(self.scope.out.dialect, n.dtype)} {name} = {value};"
-            self._put(n, level, line)
+            # A tile of one element may give a scalar, which is written before the loops.
+            if n.type.size > 1:
+                self._lines[level].append(line)
+            else:
+                self.scope.out.do(line)
             value = name
         if n.shape:
             self._known[n, tuple(i.text for i in at)] = value
@@ -159,13 +163,6 @@ class LoopNest:
             else:
                 self.scope.out.spend(kind, amount)
 
-    def _put(self, n: Node, level: int, line: str) -> None:
-        """A tile of one element may give a scalar, which is written before the loops."""
-        if n.type.size > 1:
-            self._lines[level].append(line)
-        else:
-            self.scope.out.do(line)
-
     def _expression(self, n: Node, at: Position, operands: list[str]) -> str:
         out = self.scope.out
         if n in self.scope.arrays:
@@ -177,9 +174,6 @@ class LoopNest:
             return operands[0]
         if n.op in ELEMENTWISE:
             return arith.elementwise(out, n, operands)
-        return self._leaf(n, at)
-
-    def _leaf(self, n: Node, at: Position) -> str:
         out = self.scope.out
         if n.op == "const":
             return literal(n.dtype, n["value"])

@@ -23,11 +23,7 @@ from stack.compiler.text.streamed import LEAST_VECTOR_NBYTES, found
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1."""
-    return _render(kernel, OPENCL)
-
-
-def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
-    kernel, out = computed_in(kernel), CWriter(dialect)
+    kernel, out = computed_in(kernel), CWriter(OPENCL)
     large = found(kernel, lambda _: LEAST_VECTOR_NBYTES)
     scope = Scope(out, LOOPS, streamed.rules(out, large))
     for p in kernel.params:
@@ -36,13 +32,13 @@ def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
     if large:
         streamed.end(out)
     name = f"{kernel.name}_kernel"
-    given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
-    kind = dialect.scratch_kernel if out.scratch else dialect.kernel
+    given = ", ".join(a for p in kernel.params for a in arguments(OPENCL, p))
+    kind = OPENCL.scratch_kernel if out.scratch else OPENCL.kernel
     head = f"{kind} {name}({given})\n{{"
     body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
-    text = headed(dialect, out.functions.text(), body)
-    options = dialect.scratch_options if out.scratch else ()
-    return KernelSource(dialect.format, text, name, kernel.params, options)
+    text = headed(OPENCL, out.functions.text(), body)
+    options = OPENCL.scratch_options if out.scratch else ()
+    return KernelSource(OPENCL.format, text, name, kernel.params, options)
 
 
 def headed(dialect: Dialect, functions: str, body: str) -> str:

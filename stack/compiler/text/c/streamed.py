@@ -27,7 +27,23 @@ def rules(out: CWriter, stores: Mapping[Store, int]) -> Mapping[type, StatementR
 
     def store(scope: Scope, s: Store) -> None:
         if s in flags:
-            _store(scope, s, flags[s])
+            flag = flags[s]
+            value, dtype = s.value, s.value.dtype
+            if value not in scope.arrays or scope.arrays[value].find is not None:
+                scope.arrays[value] = control.copied(scope, value)
+            array, out = scope.arrays[value], scope.out
+            place = memory.element(scope, s.target, (ZERO,) * len(value.shape))
+            aligned = f"((ulong)&{place} & {LEAST_VECTOR_NBYTES - 1}) == 0"
+            kind, widths = register(out.dialect, dtype), (LEAST_VECTOR_NBYTES // dtype.nbytes,)
+            nest, places = memory.by_vectors(scope, array.shape, widths)
+            for at, width in places:
+                vector = out.functions.load(kind, width, "", f"&{array.at(at)}")
+                target = f"&{memory.element(scope, s.target, at)}"
+                nest.do(f"{out.functions.stream(kind, width, target, vector)};")
+            with out.block(f"if ({flag} && {aligned})"):
+                nest.emit()
+            with out.block("else"):
+                memory.store(scope, s)
         else:
             memory.store(scope, s)
 
@@ -39,22 +55,3 @@ def end(out: CWriter) -> None:
     it is over."""
     name = "HAL_STREAMED"
     out.do(f"{out.functions.define(name, out.dialect.streamed_end)}();")
-
-
-def _store(scope: Scope, s: Store, flag: str) -> None:
-    value, dtype = s.value, s.value.dtype
-    if value not in scope.arrays or scope.arrays[value].find is not None:
-        scope.arrays[value] = control.copied(scope, value)
-    array, out = scope.arrays[value], scope.out
-    place = memory.element(scope, s.target, (ZERO,) * len(value.shape))
-    aligned = f"((ulong)&{place} & {LEAST_VECTOR_NBYTES - 1}) == 0"
-    kind, widths = register(out.dialect, dtype), (LEAST_VECTOR_NBYTES // dtype.nbytes,)
-    nest, places = memory.by_vectors(scope, array.shape, widths)
-    for at, width in places:
-        vector = out.functions.load(kind, width, "", f"&{array.at(at)}")
-        target = f"&{memory.element(scope, s.target, at)}"
-        nest.do(f"{out.functions.stream(kind, width, target, vector)};")
-    with out.block(f"if ({flag} && {aligned})"):
-        nest.emit()
-    with out.block("else"):
-        memory.store(scope, s)

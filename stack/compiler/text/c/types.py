@@ -31,29 +31,23 @@ def literal(dtype: DType, value: float) -> str:
             rounded = constant(value, dtype)
         if dtype.is_narrow:
             return str(int.from_bytes(rounded.tobytes(), "little"))
-        return _float(float(rounded), dtype)
+        value = float(rounded)
+        double = dtype is DType.F64
+        if not math.isfinite(value):
+            text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+            return f"((double){text})" if double else f"({text})"
+        text = value.hex() + ("" if double else "f")
+        return f"({text})" if text.startswith("-") else text
     if dtype is DType.BOOL:
         return "1" if value else "0"
-    return _integer(int(value), dtype)
-
-
-def _float(value: float, dtype: DType) -> str:
-    double = dtype is DType.F64
-    if not math.isfinite(value):
-        text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
-        return f"((double){text})" if double else f"({text})"
-    text = value.hex() + ("" if double else "f")
-    return f"({text})" if text.startswith("-") else text
-
-
-_SUFFIX = {DType.I64: "L", DType.U64: "UL", DType.U32: "U"}
-
-
-def _integer(value: int, dtype: DType) -> str:
+    value = int(value)
     suffix = _SUFFIX.get(dtype, "")
     if value < 0 and value == bounds(dtype)[0]:
         return f"({value + 1}{suffix} - 1)"
     return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+
+_SUFFIX = {DType.I64: "L", DType.U64: "UL", DType.U32: "U"}
 
 
 def is_literal(text: str) -> bool:

@@ -28,7 +28,8 @@ _SIGNIFICANT = frozenset({*ELEMENTWISE} - {"bitcast"})
 
 def work(n: Node) -> tuple[str, float]:
     """The kind of work and its amount for an element of an elementwise operation."""
-    dtype = _computed(n)
+    # The type in which an operation works: comparisons that of their operands.
+    dtype = n.srcs[0].dtype if n.dtype is DType.BOOL and n.srcs else n.dtype
     operations = float(_OPERATIONS.get(n.op, 1)) if n.op in _SIGNIFICANT else 0.0
     if n.op == "cast" and (n.dtype.is_narrow or n.srcs[0].dtype.is_narrow):
         operations = _ROUNDED if n.dtype.is_narrow else 0.0
@@ -46,8 +47,3 @@ def priced(dtype: DType, operations: float, vector: bool = True) -> tuple[str, f
     if dtype.is_float:
         return "f32", operations
     return "int", operations * (dtype.nbytes / VECTOR_NBYTES if vector else 1)
-
-
-def _computed(n: Node) -> DType:
-    """The type in which an operation works: comparisons that of their operands."""
-    return n.srcs[0].dtype if n.dtype is DType.BOOL and n.srcs else n.dtype

@@ -57,20 +57,7 @@ def instruction(out: LlvmWriter, n: Node, width: int, operands: list[str]) -> st
         c, a, b = operands
         kind = vector(register(n.dtype), width)
         return out.put(f"select {vector('i1', width)} {c}, {kind} {a}, {kind} {b}")
-    return _converted(out, n, width, operands[0])
-
-
-@cache
-def _head(op: str, dtype: DType, width: int) -> str:
-    """An instruction up to its operands."""
-    kind = vector(register(dtype), width)
-    if op == "not":
-        return f"xor {kind} {splat_constant(register(dtype), '-1', width)},"
-    name = _INSTRUCTIONS[op][dtype.kind]
-    return name.format(kind) if "{}" in name else f"{name} {kind}"
-
-
-def _converted(out: LlvmWriter, n: Node, width: int, value: str) -> str:
+    value = operands[0]
     source, target = n.srcs[0].dtype, n.dtype
     a, b = register(source), register(target)
     if a == b:
@@ -88,6 +75,16 @@ def _converted(out: LlvmWriter, n: Node, width: int, value: str) -> str:
         narrower = target.bits < source.bits
         how = "trunc" if narrower else "sext" if source.kind == "i" else "zext"
     return out.put(f"{how} {vector(a, width)} {value} to {vector(b, width)}")
+
+
+@cache
+def _head(op: str, dtype: DType, width: int) -> str:
+    """An instruction up to its operands."""
+    kind = vector(register(dtype), width)
+    if op == "not":
+        return f"xor {kind} {splat_constant(register(dtype), '-1', width)},"
+    name = _INSTRUCTIONS[op][dtype.kind]
+    return name.format(kind) if "{}" in name else f"{name} {kind}"
 
 
 # definitions

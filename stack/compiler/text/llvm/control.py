@@ -184,7 +184,9 @@ class Body:
         places = [out.hole() for _ in kinds]
         t.env.ranges[s.index] = loop_range(*ranges)
         with t.scope():
-            last = self._loop_body(s, index, names)
+            self._define([s.index], [index])
+            self._define([c.var for c in s.carried], names)
+            last = self.block(s.body, [c.next for c in s.carried])
         end = out.block
         following = out.put(f"add nsw i64 {index}, {step}")
         again = out.put(f"icmp slt i64 {following}, {stop}")
@@ -199,11 +201,6 @@ class Body:
                 for kind, a, b in zip(kinds, first, last, strict=True)
             ]
         self._define([c.result for c in s.carried], last)
-
-    def _loop_body(self, s: For, index: str, names: list[str]) -> list[str]:
-        self._define([s.index], [index])
-        self._define([c.var for c in s.carried], names)
-        return self.block(s.body, [c.next for c in s.carried])
 
     def _define(self, variables: Sequence[Node], values: list[str]) -> None:
         """Say what the pieces of several variables are."""

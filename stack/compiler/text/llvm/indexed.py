@@ -202,16 +202,6 @@ def _start(t: TileValues, access: Access) -> str:
     return t.out.put(f"getelementptr {kind}, ptr {base}, i64 {t.scalar(access.offset)}")
 
 
-def _extent(t: TileValues, s: Copy, axis: int) -> str:
-    """How many indices of an axis are valid on both sides."""
-    count = str(s.shape[axis])
-    for access in (s.target, s.source):
-        limit = access.limits[axis]
-        if limit is not None:
-            count = t.out.elementwise("smin", "i64", 1, count, t.scalar(limit))
-    return t.out.elementwise("smax", "i64", 1, count, "0")
-
-
 def _copy_axis(t: TileValues, s: Copy, axis: int, target: str, source: str) -> None:
     dtype = s.target.memory.dtype
     kind = memory(dtype)
@@ -219,7 +209,13 @@ def _copy_axis(t: TileValues, s: Copy, axis: int, target: str, source: str) -> N
         value = t.out.put(f"load {kind}, ptr {source}, align {dtype.nbytes}")
         t.out.do(f"store {kind} {value}, ptr {target}, align {dtype.nbytes}")
         return
-    extent = _extent(t, s, axis)
+    # How many indices of an axis are valid on both sides.
+    count = str(s.shape[axis])
+    for access in (s.target, s.source):
+        limit = access.limits[axis]
+        if limit is not None:
+            count = t.out.elementwise("smin", "i64", 1, count, t.scalar(limit))
+    extent = t.out.elementwise("smax", "i64", 1, count, "0")
     strides = s.target.strides[axis], s.source.strides[axis]
     if axis == len(s.shape) - 1 and constant_of(strides[0]) == constant_of(strides[1]) == 1:
         nbytes = t.out.put(f"mul i64 {extent}, {dtype.nbytes}")

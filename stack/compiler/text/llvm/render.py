@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.core.values import LLVM_IR, KernelSource, Param, ParamKind
+from hal.core.values import LLVM_IR, KernelSource, ParamKind
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node
 from stack.compiler.text.llvm import (
@@ -35,14 +35,30 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     `info` must describe such a device (`vector_nbytes` a power of two, at least 16).
     """
     out = LlvmWriter()
-    lanes = _lanes(kernel, info.limits.vector_nbytes)
+    # The elements of a register, by the widest type that is loaded, stored or carried. Narrow
+    # floats are computed in f32; 64-bit integers count only if there is nothing else: they are
+    # mostly indices.
+    widths = {n.dtype.computed_in.nbytes: n.dtype for n in _values(kernel.body) if n.shape}
+    if len(widths) > 1 and 8 in widths and widths[8].is_int:
+        del widths[8]
+    lanes = info.limits.vector_nbytes // max(widths, default=4)
     kernel = computed_in(kernel, lambda n: unit_of_dot(n, lanes, info) is not None)
     interleave = max(info.limits.registers // 8, 1)
     tiles = TileValues(
         out, lanes, interleave, _PIECES, _ELEMENTS, lambda n: unit_of_dot(n, lanes, info)
     )
-    _parameters(tiles, kernel.params)
-    _grid(tiles)
+    for i, p in enumerate(kernel.params):
+        slot = tiles.out.put(f"getelementptr i64, ptr %args, i64 {i}")
+        if p.kind is ParamKind.BUFFER:
+            tiles.env.pointers[p.name] = tiles.out.put(f"load ptr, ptr {slot}, align 8")
+        else:
+            raw = tiles.out.put(f"load {memory_type(p.dtype)}, ptr {slot}, align 8")
+            tiles.env.scalars[p.name] = casts.from_memory(tiles.out, raw, p.dtype, 1)
+    sizes = []
+    for axis in range(3):
+        slot = tiles.out.put(f"getelementptr i64, ptr %grid, i64 {axis}")
+        sizes.append(tiles.out.put(f"load i64, ptr {slot}, align 8"))
+    tiles.env.grid = tuple(sizes)
     _streamed(tiles, kernel)
     _instances(tiles, kernel)
     if tiles.env.streamed:
@@ -69,20 +85,6 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 # how wide
 
 
-def _lanes(kernel: Kernel, vector_nbytes: int) -> int:
-    """The elements of a register, by the widest type that is loaded, stored or carried. Narrow
-    floats are computed in f32; 64-bit integers count only if there is nothing else: they are mostly
-    indices."""
-    widths = {_lane_nbytes(n.dtype): n.dtype for n in _values(kernel.body) if n.shape}
-    if len(widths) > 1 and 8 in widths and widths[8].is_int:
-        del widths[8]
-    return vector_nbytes // max(widths, default=4)
-
-
-def _lane_nbytes(dtype: DType) -> int:
-    return dtype.computed_in.nbytes
-
-
 def _values(statements: tuple[Statement, ...]) -> Iterator[Node]:
     for s in statements:
         if isinstance(s, Load | Gather):
@@ -98,24 +100,6 @@ def _values(statements: tuple[Statement, ...]) -> Iterator[Node]:
 
 
 # the function around the body
-
-
-def _parameters(t: TileValues, params: tuple[Param, ...]) -> None:
-    for i, p in enumerate(params):
-        slot = t.out.put(f"getelementptr i64, ptr %args, i64 {i}")
-        if p.kind is ParamKind.BUFFER:
-            t.env.pointers[p.name] = t.out.put(f"load ptr, ptr {slot}, align 8")
-        else:
-            raw = t.out.put(f"load {memory_type(p.dtype)}, ptr {slot}, align 8")
-            t.env.scalars[p.name] = casts.from_memory(t.out, raw, p.dtype, 1)
-
-
-def _grid(t: TileValues) -> None:
-    sizes = []
-    for axis in range(3):
-        slot = t.out.put(f"getelementptr i64, ptr %grid, i64 {axis}")
-        sizes.append(t.out.put(f"load i64, ptr {slot}, align 8"))
-    t.env.grid = tuple(sizes)
 
 
 def _streamed(t: TileValues, kernel: Kernel) -> None:

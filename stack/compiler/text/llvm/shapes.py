@@ -57,7 +57,16 @@ def assemble(t: TileValues, x: Node, places: Sequence[Coordinates]) -> str:
     at: tuple[Node, Sequence[Coordinates]] | None = (x, places)
     while at is not None:
         if found := _pieces_of(t, *at):
-            return _shuffle(t, at[0], found, at[1])
+            x = at[0]
+            width = t.widths(x)[found[0][1]]
+            kind = vector(register(x.dtype), width)
+            lanes = [found.index((r, c // t.lanes)) * width + c % t.lanes for r, c in at[1]]
+            operands = [t.piece(x, r, j) for r, j in found]
+            if lanes == list(range(width)):
+                return operands[0]
+            return shuffle(
+                t, kind, operands[0], operands[-1] if len(found) > 1 else "poison", lanes
+            )
         at = _below(t, *at)
     return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
 
@@ -96,18 +105,6 @@ def from_elements(t: TileValues, scalar: str, elements: Sequence[str]) -> str:
     for lane, element in enumerate(elements):
         value = t.out.put(f"insertelement {kind} {value}, {scalar} {element}, i64 {lane}")
     return value
-
-
-def _shuffle(
-    t: TileValues, x: Node, found: Sequence[Coordinates], places: Sequence[Coordinates]
-) -> str:
-    width = t.widths(x)[found[0][1]]
-    kind = vector(register(x.dtype), width)
-    lanes = [found.index((r, c // t.lanes)) * width + c % t.lanes for r, c in places]
-    operands = [t.piece(x, r, j) for r, j in found]
-    if lanes == list(range(width)):
-        return operands[0]
-    return shuffle(t, kind, operands[0], operands[-1] if len(found) > 1 else "poison", lanes)
 
 
 def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:

@@ -182,17 +182,13 @@ class TileValues:
             self._definitions[n] = definition(n, HAS)
         return self._definitions[n]
 
-    def _order(self, root: Node) -> tuple[Node, ...]:
-        """The elementwise operations that a piece of an expression takes, in order."""
-        found = self._orders.get(root)
-        if found is None:
-            found = self._orders[root] = tuple(_steps(root, self.definition))
-        return found
-
     def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:
         """Compute pieces (row, piece), `self.interleave` at a time operation by operation: a core
         then has that many independent chains to work on."""
-        order = self._order(n)
+        # The elementwise operations that a piece of an expression takes, in order.
+        order = self._orders.get(n)
+        if order is None:
+            order = self._orders[n] = tuple(_steps(n, self.definition))
         for i in range(0, len(places), self.interleave):
             group = places[i : i + self.interleave]
             for step in order:

@@ -33,13 +33,9 @@ def call(t: TileValues, unit: MatrixUnit, sums: DType, left: str, right: str, to
     words, kind = vector(word_of(unit), unit.n), vector(register(sums), unit.n)
     operands = [(kind, total)]
     for value, dtype in ((left, unit.inputs), (right, unit.right_inputs)):
-        wanted = _operand(unit, dtype)
+        wanted = vector("bfloat" if dtype is DType.BF16 else register(dtype), unit.n * unit.k)
         operands.append((wanted, t.out.put(f"bitcast {words} {value} to {wanted}")))
     return t.out.call(unit.call, kind, *operands)
-
-
-def _operand(unit: MatrixUnit, dtype: DType) -> str:
-    return vector("bfloat" if dtype is DType.BF16 else register(dtype), unit.n * unit.k)
 
 
 def _row(t: TileValues, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
