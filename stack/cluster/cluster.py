@@ -21,7 +21,7 @@ from stack.cluster.engine import Alive, JobEngine, Over
 from stack.cluster.files import ClusterFile, JobFile
 from stack.cluster.given import check_folder, check_script
 from stack.cluster.journal import Attempt, JobRecord, Journal
-from stack.cluster.users import NotAllowed, User, named, own
+from stack.cluster.users import NotAllowed, named, own
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import (
     Admit,
@@ -88,7 +88,14 @@ class LiveCluster:
         engine: Callable[[Path, str, ClusterFile], JobEngine] = JobEngine,
     ) -> None:
         self.config = config
-        self.users = _users(config)
+        # Who may use a cluster, by name: who runs it first. Raises InvalidCall.
+        mine = own()
+        if config.users and mine.uid != 0:
+            raise InvalidCall(
+                f"the cluster's file has users, whose jobs run as they: {mine.name} cannot start "
+                "these; have root start the daemon, or leave out `users`"
+            )
+        self.users = {mine.name: mine, **{name: named(name) for name in config.users}}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o711 if len(self.users) > 1 else 0o700)
         self._journal = Journal(folder)
@@ -120,22 +127,19 @@ class LiveCluster:
         """Leave the cluster: jobs go on, and a later daemon finds them. In an allocation, which may
         end with this, they are asked to save; the daemon of another one starts them anew."""
         if self.config.allocation:
-            self._let_save()
+            left = {course.alive.watched for course in self._courses.values() if course.alive}
+            until_s = time.monotonic()
+            for course in self._courses.values():
+                if course.alive is not None:
+                    self._engine.ask(course.alive)
+                    until_s = max(until_s, time.monotonic() + course.file.grace_s)
+            while left and time.monotonic() < until_s:
+                poll = select.poll()
+                for descriptor in left:
+                    poll.register(descriptor, select.POLLIN)
+                left -= {one for one, _ in poll.poll((until_s - time.monotonic()) * 1000)}
         self._keep_snapshot()
         self._journal.close()
-
-    def _let_save(self) -> None:
-        left = {course.alive.watched for course in self._courses.values() if course.alive}
-        until_s = time.monotonic()
-        for course in self._courses.values():
-            if course.alive is not None:
-                self._engine.ask(course.alive)
-                until_s = max(until_s, time.monotonic() + course.file.grace_s)
-        while left and time.monotonic() < until_s:
-            poll = select.poll()
-            for descriptor in left:
-                poll.register(descriptor, select.POLLIN)
-            left -= {one for one, _ in poll.poll((until_s - time.monotonic()) * 1000)}
 
     # what people ask for
 
@@ -629,14 +633,3 @@ class LiveCluster:
 
 def _full(error: sqlite3.Error) -> str:
     return f"the journal cannot be written: {error}; make room on its disk and try again"
-
-
-def _users(config: ClusterFile) -> dict[str, User]:
-    """Who may use a cluster, by name: who runs it first. Raises InvalidCall."""
-    mine = own()
-    if config.users and mine.uid != 0:
-        raise InvalidCall(
-            f"the cluster's file has users, whose jobs run as they: {mine.name} cannot start "
-            "these; have root start the daemon, or leave out `users`"
-        )
-    return {mine.name: mine, **{name: named(name) for name in config.users}}

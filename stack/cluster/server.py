@@ -193,7 +193,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         place = urlsplit(self.path)
         if isinstance(self.server, _Tcp) and place.path == "/":
             if self._who(parse_qs(place.query).get("token", [""])[0]):
-                self._send(HTTPStatus.OK, _page(), "text/html; charset=utf-8")
+                self._send(
+                    HTTPStatus.OK,
+                    files("stack.cluster").joinpath("page.html").read_bytes(),
+                    "text/html; charset=utf-8",
+                )
         else:
             self._do("GET", place.path)
 
@@ -256,7 +260,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
         self.wfile.write(body)
-
-
-def _page() -> bytes:
-    return files("stack.cluster").joinpath("page.html").read_bytes()

@@ -164,9 +164,11 @@ def _round(
         token, defects = f"{os.getpid()}-{report.rounds}-{start}", len(report.lost)
         status = _start(job, plan, folder, f"events-{start}", token)
         report.starts += 1
-        events = _events(folder / f"events-{start}")
+        file = folder / f"events-{start}"
+        lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
         went_on = max((e["step"] for e in events if e["event"] == "kept"), default=-1)
-        if went_on < kept and not _wrote_badly(events):
+        if went_on < kept and not any(e["lacks"] for e in events if e["event"] == "kept"):
             report.lost.append(f"step {kept} was on disk, {went_on} was found: {where}")
         struck = [e for e in events if e["event"] == "fault"]
         is_well = status == 0
@@ -193,7 +195,8 @@ def _round(
             report.failed.append(f"status {status} without a fault: {where}: {said}")
             return
         report.all_copies_died += status != -signal.SIGKILL
-        kept, kinds = _kept_step(folder), {event["kind"] for event in struck}
+        kept = max(whole_step(folder / "kept" / name) for name in ("state.bin", "state.before.bin"))
+        kinds = {event["kind"] for event in struck}
         least = whole - COMPARE_EVERY if "flip" in kinds else whole  # where ranks held the same
         if kept < least and status == -signal.SIGKILL and not {DISK_FULL, TORN_WRITE} & kinds:
             report.lost.append(f"step {whole} was done, {kept} is on disk: {where}")
@@ -241,19 +244,6 @@ def _start(job: Job, plan: JobFaults, folder: Path, events: str, token: str) -> 
 
 
 # what is seen of it
-
-
-def _events(file: Path) -> list[Event]:
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def _wrote_badly(events: Sequence[Event]) -> bool:
-    return any(e["lacks"] for e in events if e["event"] == "kept")
-
-
-def _kept_step(folder: Path) -> int:
-    return max(whole_step(folder / "kept" / name) for name in ("state.bin", "state.before.bin"))
 
 
 def _look_at_names(events: Sequence[Event], report: SoakReport, where: str) -> None:

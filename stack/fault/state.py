@@ -163,7 +163,13 @@ class State:
             case Module():
                 self._tensors.append(lambda: _parts_of(name, value))
             case Optimizer():
-                self._declare_optimizer(name, value)
+
+                def cells() -> Iterator[_Settable]:
+                    for key, t in value.cells().items():
+                        yield _Settable(f"{name}.{key}", t, partial(become, t))
+
+                self._tensors.append(cells)
+                self._add_plain(name, value.plain, value.take_plain)
             case Generator():
                 self._add_plain(name, value.get_state, lambda s: value.set_state(*s))
             case Positioned():
@@ -178,14 +184,6 @@ class State:
                     "module, an optimizer, a random generator, what has state_dict and "
                     "load_state_dict, or a pair of functions that read and take plain values"
                 )
-
-    def _declare_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        def cells() -> Iterator[_Settable]:
-            for key, t in optimizer.cells().items():
-                yield _Settable(f"{name}.{key}", t, partial(become, t))
-
-        self._tensors.append(cells)
-        self._add_plain(name, optimizer.plain, optimizer.take_plain)
 
     def _add_plain(self, name: str, read: Callable[[], Any], take: Callable[[Any], object]) -> None:
         if any(own.name == name for own in self._plain):

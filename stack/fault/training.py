@@ -440,7 +440,15 @@ class Training:
         if now.is_equal and is_finite:
             self._disputed = self._diverged = None
             self._first_bad, self._backs = -1, 0
-            self._lead(group, lead, parts_ns.tolist())
+            # Where ranks are on several kinds of devices, whose roundings differ: let all hold
+            # what the leading ones do, and have parts by how long they take for one.
+            parts_ns = parts_ns.tolist()
+            if len(lead) != group.size:
+                self._spread(group, lead, self.step)
+                if group.rank not in lead:
+                    self._take()
+                if min(parts_ns) > 0:
+                    self._parts.own = shares(self._parts.count, parts_ns)[group.rank]
             self._kept.agree()
             return True
         if not is_finite:
@@ -454,17 +462,6 @@ class Training:
         self._disputed, self._backs = None, 0
         self._kept.agree()
         return True
-
-    def _lead(self, group: Group, lead: Sequence[int], parts_ns: Sequence[int]) -> None:
-        """Where ranks are on several kinds of devices, whose roundings differ: let all hold what
-        the leading ones do, and have parts by how long they take for one."""
-        if len(lead) == group.size:
-            return
-        self._spread(group, lead, self.step)
-        if group.rank not in lead:
-            self._take()
-        if min(parts_ns) > 0:
-            self._parts.own = shares(self._parts.count, parts_ns)[group.rank]
 
     def _name_wrong(self, group: Group, now: Comparison) -> None:
         for holder, why in now.wrong if group.rank == now.teller else ():
@@ -517,14 +514,25 @@ class Training:
         process."""
         self._state.look()
         self._state.compute()
-        self._await_copy()
+        # Wait until another host has the state after the step before, or a newer epoch comes.
+        until_s = time.monotonic() + GO_ON_S
+        while self._copying is not None and self._newest_epoch() is None:
+            if time.monotonic() > until_s:
+                raise DeadlineExceeded(f"the agent of this host copied nothing in {GO_ON_S:g} s")
+            self._hear(_LOOK_S)
         began_s = time.monotonic()
         plain = self._state.plain()
         room = self._kept.begin(self._state.layout, plain, self._state.nbytes, self._kind)
         self._state.read(room)
         self._kept.end(self.step)
         self._is_live = True
-        self._show(time.monotonic() - began_s)
+        # Say how far this rank is, and how long it took to copy its state.
+        save_s = time.monotonic() - began_s
+        self._give()
+        if self._line is not None:
+            own_s, parts = self._parts.own_s, len(self._parts.own)
+            saved = {"save_s": round(save_s, 6)}
+            self._tell(say="step", step=self.step, own_s=own_s, parts=parts, **saved)
         self._copy()
 
     def _copy(self) -> None:
@@ -534,22 +542,6 @@ class Training:
         self._copying = self._kept.order if self._gives else None
         if self._gives:
             self._tell(say="copy")
-
-    def _await_copy(self) -> None:
-        """Wait until another host has the state after the step before, or a newer epoch comes."""
-        until_s = time.monotonic() + GO_ON_S
-        while self._copying is not None and self._newest_epoch() is None:
-            if time.monotonic() > until_s:
-                raise DeadlineExceeded(f"the agent of this host copied nothing in {GO_ON_S:g} s")
-            self._hear(_LOOK_S)
-
-    def _show(self, save_s: float) -> None:
-        """Say how far this rank is, and how long it took to copy its state."""
-        self._give()
-        if self._line is not None:
-            own_s, parts = self._parts.own_s, len(self._parts.own)
-            saved = {"save_s": round(save_s, 6)}
-            self._tell(say="step", step=self.step, own_s=own_s, parts=parts, **saved)
 
     def _give(self) -> None:
         """Give the agent of this host what it has not been given."""

@@ -85,7 +85,17 @@ class Agent:
             while not self._over:
                 left_s = max(0.0, self._next_look_s - time.monotonic())
                 turn(self._selector, min(left_s, LOOK_S) if self._members else left_s)
-                self._look_for_stopped()
+                # Tell the launcher of ranks that have been stopped for STOPPED_S. The system
+                # knows: a rank that is only slow, on however busy a machine, is not taken for one.
+                looks = self._members and not self._is_cut
+                stopped, now_s = self._ranks.stopped() if looks else set(), time.monotonic()
+                self._stopped = {rank: self._stopped.get(rank, now_s) for rank in stopped}
+                for rank, since_s in self._stopped.items():
+                    if now_s - since_s >= STOPPED_S:
+                        why = f"its process has been stopped for {now_s - since_s:.1f} s"
+                        words = {"say": "faulty", "member": self._members[rank], "kind": "stopped"}
+                        words["why"] = why
+                        self._say({"say": "told", "rank": rank, "words": words})
                 if self._giver is not None:
                     self._giver.look()
                 self._look()
@@ -115,17 +125,6 @@ class Agent:
         self._over = True
         self._why = self._why or why
 
-    def _suffer(self, kind: str) -> None:
-        """A fault that was asked for happens to this host."""
-        match kind:
-            case "agent-kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "cut":  # nobody hears anything of it any more
-                self._is_cut = True
-                self._ranks.signal(signal.SIGSTOP)
-            case _:
-                self._damage.add(kind)
-
     def _look(self) -> None:
         """Now and then: a sign of life, adopted children that have ended, the store's."""
         now_s = time.monotonic()
@@ -138,19 +137,6 @@ class Agent:
             self._copies.look()
         if self._lease is not None and self._lease.lost:
             self._end(f"the launcher's store is out of reach: {self._lease.lost}")
-
-    def _look_for_stopped(self) -> None:
-        """Tell the launcher of ranks that have been stopped for STOPPED_S. The system knows: a rank
-        that is only slow, on however busy a machine, is not taken for one."""
-        looks = self._members and not self._is_cut
-        stopped, now_s = self._ranks.stopped() if looks else set(), time.monotonic()
-        self._stopped = {rank: self._stopped.get(rank, now_s) for rank in stopped}
-        for rank, since_s in self._stopped.items():
-            if now_s - since_s >= STOPPED_S:
-                why = f"its process has been stopped for {now_s - since_s:.1f} s"
-                words = {"say": "faulty", "member": self._members[rank], "kind": "stopped"}
-                words["why"] = why
-                self._say({"say": "told", "rank": rank, "words": words})
 
     def _hear(self) -> None:
         data = self._orders.read(PIECE_NBYTES)
@@ -184,7 +170,15 @@ class Agent:
                         self._held[_ON_DISK] = [found.memory]
                     self._say({"say": "kept", "step": found.step, "lacks": found.lacks})
                 case {"say": "fault", "kind": kind}:
-                    self._suffer(kind)
+                    # A fault that was asked for happens to this host.
+                    match kind:
+                        case "agent-kill":
+                            os.kill(os.getpid(), signal.SIGKILL)
+                        case "cut":  # nobody hears anything of it any more
+                            self._is_cut = True
+                            self._ranks.signal(signal.SIGSTOP)
+                        case _:
+                            self._damage.add(kind)
                 case {"say": "well"}:
                     self._is_well = True
                 case {"say": "copy to", "address": address}:

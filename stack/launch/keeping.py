@@ -176,7 +176,15 @@ def kept_in(folder: Path) -> Kept:
         if not file.exists():
             continue
         if (step := whole_step(file)) >= 0:
-            return Kept(_memory_of(file), step, tuple(lacks))
+            descriptor = os.memfd_create("hal-state")
+            with file.open("rb") as stream:
+                left = os.fstat(stream.fileno()).st_size - _CHECK.size
+                while left > 0 and (piece := stream.read(min(_PIECE_NBYTES, left))):
+                    left -= len(piece)
+                    while piece:
+                        piece = piece[os.write(descriptor, piece) :]
+            os.pwrite(descriptor, bytes(8), EPOCH_AT)  # the epochs of this job begin anew
+            return Kept(descriptor, step, tuple(lacks))
         lacks.append(f"{file} is not whole: its checksum is another one")
     return Kept(None, -1, tuple(lacks))
 
@@ -210,18 +218,6 @@ def _write(file: Path, memory: int) -> None:
         stream.write(_CHECK.pack(check))
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _memory_of(file: Path) -> int:
-    descriptor = os.memfd_create("hal-state")
-    with file.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size - _CHECK.size
-        while left > 0 and (piece := stream.read(min(_PIECE_NBYTES, left))):
-            left -= len(piece)
-            while piece:
-                piece = piece[os.write(descriptor, piece) :]
-    os.pwrite(descriptor, bytes(8), EPOCH_AT)  # the epochs of this job begin anew
-    return descriptor
 
 
 def _lock(descriptor: int) -> None:

@@ -307,15 +307,6 @@ class Launcher:
         if isinstance(self._job, Membership) and self._job.epoch is not None:
             self._place_copies(self._job.epoch)
 
-    def _lose_copies(self, host: int, step: int, why: str) -> None:
-        """A host takes no more copies: let another one, if there is one."""
-        name = str(self._plan.hosts[host])
-        self._screen.tell(f"hal run: {name} takes no copy of the state after step {step}: {why}")
-        self._without_room.add(host)
-        self._links[host].suspect()
-        if isinstance(self._job, Membership) and self._job.epoch is not None:
-            self._place_copies(self._job.epoch)
-
     def _place_copies(self, epoch: Epoch) -> bool:
         """Where all ranks are on one host, let another one have a copy of their state after each
         step; whether it is so. Ranks on several hosts hold the same, all of it."""
@@ -372,7 +363,15 @@ class Launcher:
                     return
                 partner, job = self._copied[1], self._job
                 if over:
-                    self._lose_copies(partner, step, why)
+                    # A host takes no more copies: let another one, if there is one.
+                    name = str(self._plan.hosts[partner])
+                    self._screen.tell(
+                        f"hal run: {name} takes no copy of the state after step {step}: {why}"
+                    )
+                    self._without_room.add(partner)
+                    self._links[partner].suspect()
+                    if isinstance(self._job, Membership) and self._job.epoch is not None:
+                        self._place_copies(self._job.epoch)
                 elif not why and isinstance(job, Membership) and partner not in job.holders:
                     self._feed(Held(partner, epoch))
             case {"say": "refused", "why": why}:

@@ -275,13 +275,28 @@ class Membership:
                     self._holds(host)
                 return []
             case Left(member, ranks):
-                return self._left(member, ranks, now_s)
+                if self._is_ending or not self._is(member, Place.HERE):
+                    return []
+                self._has_left = True
+                for seat in range(len(self._places)):
+                    self._put(seat, due_s=None)
+                there = all(self._is(m, Place.HERE) or self._is(m, Place.DONE) for m in ranks)
+                # One that had come to the end, too, may not have done what it does after it
+                return (
+                    [] if there or self._last_cause is None else self._end(self._last_cause, now_s)
+                )
             case Exited(seat, status, error):
                 return self._exited(seat, status, error, now_s)
             case Lost(host, why):
                 return self._lost(host, why, now_s)
             case Asked(number):
-                return self._asked(number, now_s)
+                if self.phase is Phase.KILLING:
+                    return []
+                if self.phase is Phase.ENDING:
+                    return self._kill(now_s)
+                name = signal.Signals(number).name
+                text = f"the launcher was asked to end by {name}"
+                return self._end(Cause(text, 128 + number, asked=True), now_s, number)
             case Alarm():
                 return self._alarm(now_s)
 
@@ -298,7 +313,17 @@ class Membership:
         if self._is_ending:
             return self._finish_if_empty()
         if well:
-            return self._end_well(now_s)
+            # A member ended well: the job has ended when all have that were ranks; who only waited
+            # is told to end, also one that was to be a rank and came too late.
+            assert self.epoch is not None
+            self._has_left = True
+            members = [m for m in self.epoch.members if self._is(m, Place.HERE)]
+            if any(self._places[m.seat].entered for m in members):
+                return []
+            for seat in range(len(self._places)):
+                self._put(seat, due_s=None)
+            self.phase, self._phase_alarm_s = Phase.ENDING, now_s + self._limits.failed_s
+            return self._finish_if_empty() or [Signal(signal.SIGTERM)]
         text = f"rank {seat} failed: {ended(status)}"
         code = 128 - status if status < 0 else status or 1
         if status == 0 and self.epoch is None:
@@ -320,16 +345,6 @@ class Membership:
         given = self._begin_due(now_s)
         return given + self._go_on(Cause(text, code, seat), now_s)
 
-    def _left(self, member: Member, ranks: Sequence[Member], now_s: float) -> list[Instruction]:
-        if self._is_ending or not self._is(member, Place.HERE):
-            return []
-        self._has_left = True
-        for seat in range(len(self._places)):
-            self._put(seat, due_s=None)
-        there = all(self._is(m, Place.HERE) or self._is(m, Place.DONE) for m in ranks)
-        # One that had come to the end, too, may not have done what it does after it
-        return [] if there or self._last_cause is None else self._end(self._last_cause, now_s)
-
     def _lost(self, host: int, why: str, now_s: float) -> list[Instruction]:
         had_ranks = False
         for seat in self._seats:
@@ -346,15 +361,6 @@ class Membership:
         if self.phase is Phase.MEETING or self._has_left:
             return self._end(cause, now_s)
         return self._go_on(cause, now_s)
-
-    def _asked(self, number: int, now_s: float) -> list[Instruction]:
-        if self.phase is Phase.KILLING:
-            return []
-        if self.phase is Phase.ENDING:
-            return self._kill(now_s)
-        name = signal.Signals(number).name
-        text = f"the launcher was asked to end by {name}"
-        return self._end(Cause(text, 128 + number, asked=True), now_s, number)
 
     def _alarm(self, now_s: float) -> list[Instruction]:
         given = [] if self._is_ending else self._begin_due(now_s)
@@ -442,19 +448,6 @@ class Membership:
         number, hosts = self._holders
         before = hosts if number == self.epoch.number else frozenset()
         self._holders = self.epoch.number, before | {host}
-
-    def _end_well(self, now_s: float) -> list[Instruction]:
-        """A member ended well: the job has ended when all have that were ranks; who only waited is
-        told to end, also one that was to be a rank and came too late."""
-        assert self.epoch is not None
-        self._has_left = True
-        members = [m for m in self.epoch.members if self._is(m, Place.HERE)]
-        if any(self._places[m.seat].entered for m in members):
-            return []
-        for seat in range(len(self._places)):
-            self._put(seat, due_s=None)
-        self.phase, self._phase_alarm_s = Phase.ENDING, now_s + self._limits.failed_s
-        return self._finish_if_empty() or [Signal(signal.SIGTERM)]
 
     def _end(self, cause: Cause, now_s: float, number: int = signal.SIGTERM) -> list[Instruction]:
         self.cause = self.cause or cause

@@ -41,7 +41,13 @@ def run_as_rank(
         world = _world(stack, comm, devices, deadline_s)
         os.environ.update({**world.environment(), ENGINE_VARIABLE: MPI})
         try:
-            _run(target, arguments, module)
+            sys.argv = [target, *arguments]
+            if module:
+                sys.path.insert(0, "")
+                runpy.run_module(target, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, str(Path(target).parent))
+                runpy.run_path(target, run_name="__main__")
         except BaseException as error:  # noqa: BLE001 - whatever the script raises ends the job
             _end_all(comm, error)
         # Others may still need the store, which ends with rank 0
@@ -77,16 +83,6 @@ def _world(stack: ExitStack, comm: Any, devices: Sequence[str], deadline_s: floa
         deadline_s,
         process=os.getpid(),
     )
-
-
-def _run(target: str, arguments: Sequence[str], module: bool) -> None:
-    sys.argv = [target, *arguments]
-    if module:
-        sys.path.insert(0, "")
-        runpy.run_module(target, run_name="__main__", alter_sys=True)
-        return
-    sys.path.insert(0, str(Path(target).parent))
-    runpy.run_path(target, run_name="__main__")
 
 
 def _end_all(comm: Any, error: BaseException) -> None:

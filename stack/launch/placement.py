@@ -36,7 +36,9 @@ class Placement:
         size = sum(map(len, self.groups)) + len(self.ring)
         if not 0 <= lost <= size:
             raise InvalidCall(f"{lost} of {size} hosts cannot be lost")
-        ways = [_ways_of_group(self.copies)] * len(self.groups)
+        # In how many ways 0, 1, ... of its hosts can be lost, and one is left.
+        of_one = np.array([comb(self.copies, gone) for gone in range(self.copies)], object)
+        ways = [of_one] * len(self.groups)
         if self.ring:
             ways.append(_ways_of_ring(len(self.ring), self.copies))
         counts = reduce(np.convolve, ways, np.array([1], object))
@@ -62,11 +64,6 @@ def ringed(hosts: Sequence[int], copies: int) -> Placement:
 def _check(hosts: Sequence[int], copies: int) -> None:
     if not 1 <= copies <= len(hosts):
         raise InvalidCall(f"{copies} copies are for {copies} hosts or more, not {len(hosts)}")
-
-
-def _ways_of_group(size: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    """In how many ways 0, 1, ... of its hosts can be lost, and one is left."""
-    return np.array([comb(size, lost) for lost in range(size)], object)
 
 
 def _ways_of_ring(size: int, copies: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:

@@ -39,11 +39,7 @@ def _lines(
         if last:
             yield "  it wrote last to standard error:"
             yield from (f"    {line}" for line in last[-TAIL_LINES:])
-    yield from _others(cause, seats, statuses)
-
-
-def _others(cause: Cause, seats: Sequence[Seat], statuses: Mapping[int, int]) -> Iterator[str]:
-    """How the other ranks ended, those that ended alike in one line."""
+    # How the other ranks ended, those that ended alike in one line.
     alike: dict[str, list[int]] = {}
     for seat in seats:
         if seat.rank != cause.rank and statuses:

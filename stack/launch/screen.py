@@ -85,7 +85,13 @@ class Screen:
     def wrote(self, rank: int, stream: str, data: bytes) -> None:
         """A rank wrote this. Raises InvalidCall when its file takes no more."""
         if file := self._files.get((rank, stream)):
-            _keep(file, data)
+            try:
+                while data:
+                    data = data[file.write(data) :]
+            except OSError as error:
+                raise InvalidCall(
+                    f"the ranks' output cannot be kept in {file.name}: {error}"
+                ) from error
         else:
             self._put(stream, self._lines[rank, stream].add(data))
 
@@ -137,14 +143,6 @@ def _prefix(rank: int, width: int, terminal: bool) -> bytes:
     if terminal and "NO_COLOR" not in os.environ:
         text = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{text}\x1b[0m"
     return f"{text} ".encode()
-
-
-def _keep(file: FileIO, data: bytes) -> None:
-    try:
-        while data:
-            data = data[file.write(data) :]
-    except OSError as error:
-        raise InvalidCall(f"the ranks' output cannot be kept in {file.name}: {error}") from error
 
 
 def _files(folder: Path, streams: Sequence[tuple[int, str]]) -> dict[tuple[int, str], FileIO]:

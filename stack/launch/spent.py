@@ -66,7 +66,10 @@ class Spent:
         """Raises KeyError for what is no event of a job."""
         match event["event"]:
             case "found" if event["kind"] in _OF_NO_USE and event["seat"] in self._members:
-                self._notice(event["at_s"])
+                # A rank is of no use; others may follow, and some while the ranks meet.
+                if not self._noticed:
+                    self._pass("agree" if self._waiting else "detect", event["at_s"])
+                self._noticed = True
             case "form":
                 self._pass("start" if self._noticed else "agree", event["at_s"])
                 members = event["epoch"]["members"]
@@ -88,12 +91,6 @@ class Spent:
         """So far."""
         recoveries = max(0, self._epochs - 1)
         return Report(dict(self._seconds), self._steps, self._redone, recoveries)
-
-    def _notice(self, at_s: float) -> None:
-        """A rank is of no use; others may follow, and some while the ranks meet."""
-        if not self._noticed:
-            self._pass("agree" if self._waiting else "detect", at_s)
-        self._noticed = True
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         self._waiting.discard(event["seat"])

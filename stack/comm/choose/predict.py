@@ -95,7 +95,14 @@ class _Walk:
             for later in self.order.followers[self.order.head[node if node >= 0 else ~node]]:
                 waiting[later] -= 1
                 if not waiting[later]:
-                    self._note_ready(later)
+                    # All that a step waits for is over, and so it is at the other end of a
+                    # message.
+                    for end in (later, self.order.partner[later]):
+                        if end >= 0:
+                            rank, _, step = self.order.step(self.program, end)
+                            first = self.order.first[rank]
+                            over = [self.ends[first + earlier] for earlier in step.after]
+                            self.ready[end] = max(over, default=0.0)
                     self._await(later, self._start(later))
         return max(self.ends, default=0.0)
 
@@ -103,15 +110,6 @@ class _Walk:
         """Come back to a node at that time; ~node stands for the arrival of its message."""
         real = max(node, ~node)
         heappush(self.queue, (at, real - self.order.first[self.order.rank_of[real]], node))
-
-    def _note_ready(self, node: int) -> None:
-        """All that a step waits for is over, and so it is at the other end of a message."""
-        for end in (node, self.order.partner[node]):
-            if end >= 0:
-                rank, _, step = self.order.step(self.program, end)
-                first = self.order.first[rank]
-                over = [self.ends[first + earlier] for earlier in step.after]
-                self.ready[end] = max(over, default=0.0)
 
     def _start(self, node: int) -> float:
         """When a step that waits for nothing more could begin."""

@@ -116,7 +116,16 @@ def meet(place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Met:
         hosts = tuple(map(int, values(store, keys, "came, but did not say who is near", deadline)))
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
-        choices = _choices(store, hold, rank, hosts, deadline)
+        # What rank 0 knows of the network between several hosts. One host's ranks need no
+        # programs, but a word that nobody understands is an error there, too.
+        if len(set(hosts)) == 1:
+            choices = AlgorithmChoices(rules=own_rules())
+        else:
+            network = network_of_hosts(hosts)
+            if rank == 0:
+                hold.set("choices", own_choices(network), deadline.left_s)
+            what = "did not tell what it knows of the network"
+            choices = choices_in(values(store, ["choices"], what, deadline)[0], network)
         segment = segment_of(links, rank, hosts, cards, deadline)
         _await_all(store, hold, links, rank, size, deadline)
         return Met(hosts, links.take(), segment, choices, hold)
@@ -264,17 +273,3 @@ class _Missing(DeadlineExceeded):
             later = _Missing(*self._told)
             return later if later._waiting else None
         return None
-
-
-def _choices(
-    store: Store, hold: Hold, rank: int, hosts: tuple[int, ...], deadline: Deadline
-) -> AlgorithmChoices:
-    """What rank 0 knows of the network between several hosts. One host's ranks need no programs,
-    but a word that nobody understands is an error there, too."""
-    if len(set(hosts)) == 1:
-        return AlgorithmChoices(rules=own_rules())
-    network = network_of_hosts(hosts)
-    if rank == 0:
-        hold.set("choices", own_choices(network), deadline.left_s)
-    what = "did not tell what it knows of the network"
-    return choices_in(values(store, ["choices"], what, deadline)[0], network)

@@ -59,7 +59,9 @@ def order_of(program: Program, go_on: GoOn = always) -> StepOrder:
     for sends, receives in channels:
         for sent, received in zip(sends, receives, strict=True):
             partner[sent], partner[received] = received, sent
-    heads = _heads(program, partner)
+    all_steps = (step for steps in program.steps for step in steps)
+    takes = (Op.RECV, Op.RECV_REDUCE)
+    heads = [partner[node] if step.op in takes else node for node, step in enumerate(all_steps)]
     followers: list[list[int]] = [[] for _ in range(total)]
     for earlier, later in _edges(program, first, channels):
         followers[heads[earlier]].append(heads[later])
@@ -120,12 +122,6 @@ def _blocks(program: Program, rank: int, span: Span) -> tuple[int, ...]:
 
 def _list(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers)) or "none"
-
-
-def _heads(program: Program, partner: Sequence[int]) -> list[int]:
-    steps = (step for steps in program.steps for step in steps)
-    takes = (Op.RECV, Op.RECV_REDUCE)
-    return [partner[node] if step.op in takes else node for node, step in enumerate(steps)]
 
 
 def _edges(

@@ -64,7 +64,11 @@ def _faults(
     memory: RankMemory,
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with a step: reason and chunk. The first fault may bring forth the others."""
-    yield from _peer_faults(program, rank, step)
+    if step.op not in MESSAGES:
+        if step.peer != -1:
+            yield f"a {step.op.value} has no peer, is given {step.peer}", ""
+    elif not 0 <= step.peer < program.size or step.peer == rank:
+        yield f"the peer is another of the {program.size} ranks, is {step.peer}", ""
     for earlier in step.after:
         if not 0 <= earlier < index:
             yield f"it waits for step {earlier}, which is not an earlier one", ""
@@ -96,14 +100,6 @@ def _faults(
             continue
         if step.op not in _ADDS or read != written:
             yield "it reads and writes the same memory, shifted or in a copy", print_span(operand)
-
-
-def _peer_faults(program: Program, rank: int, step: Step) -> Iterator[tuple[str, str]]:
-    if step.op not in MESSAGES:
-        if step.peer != -1:
-            yield f"a {step.op.value} has no peer, is given {step.peer}", ""
-    elif not 0 <= step.peer < program.size or step.peer == rank:
-        yield f"the peer is another of the {program.size} ranks, is {step.peer}", ""
 
 
 def _length_faults(

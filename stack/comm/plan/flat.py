@@ -78,7 +78,11 @@ class Chunked:
         """The columns of FIELDS, with numbers of chunk ends for elements, and the two ends of what
         a step moves, whose difference is `count`."""
         numbers: Counter[tuple[bool, int]] = Counter()
-        wide = _wide_messages(self._program, self._rank)
+        # By (sent?, peer): for each message in order, whether it carries the accumulator type.
+        wide: dict[tuple[bool, int], list[bool]] = {}
+        for peer in {step.peer for step in self._program.steps[self._rank] if step.peer >= 0}:
+            wide[True, peer] = _sent(self._program, self._rank, peer)
+            wide[False, peer] = _sent(self._program, peer, self._rank)
         rows: list[list[int]] = []
         after: list[int] = []
         for step in self._program.steps[self._rank]:
@@ -113,15 +117,6 @@ class Chunked:
 
 
 _STARTS = tuple(FIELDS.index(name) for name in ("dst", "src", "other"))
-
-
-def _wide_messages(program: Program, rank: int) -> dict[tuple[bool, int], list[bool]]:
-    """By (sent?, peer): for each message in order, whether it carries the accumulator type."""
-    found: dict[tuple[bool, int], list[bool]] = {}
-    for peer in {step.peer for step in program.steps[rank] if step.peer >= 0}:
-        found[True, peer] = _sent(program, rank, peer)
-        found[False, peer] = _sent(program, peer, rank)
-    return found
 
 
 def _sent(program: Program, sender: int, receiver: int) -> list[bool]:

@@ -84,7 +84,13 @@ class _World:
             [dict(zip(FIELDS, map(int, row), strict=True)) for row in flat.steps]
             for flat in self.flats
         ]
-        self.receivers = _receivers(self.rows)
+        # The index of the step that receives a message, by sender, receiver and number.
+        self.receivers = {
+            (row["peer"], rank, row["message"]): index
+            for rank, steps in enumerate(self.rows)
+            for index, row in enumerate(steps)
+            if OPS[row["op"]] in (Op.RECV, Op.RECV_REDUCE)
+        }
         self.left = [set(range(len(rows))) for rows in self.rows]
         self.waiting = [set(left) for left in self.left]
         self.sent: Counter[tuple[int, int]] = Counter()
@@ -133,7 +139,11 @@ class _World:
         """End what has begun."""
         writer = self._writer(at)
         values = self.read.pop(at) if at in self.read else self._values(at)
-        self._put(self.rows[writer[0]][writer[1]], self._operand(writer, "dst"), values)
+        dst = self._operand(writer, "dst")
+        with np.errstate(all="ignore"):
+            if self.rows[writer[0]][writer[1]]["final"] and self.reduce is ReduceKind.AVG:
+                values = divide(values.astype(self.accumulator), self.program.size)
+            dst[:] = values.astype(dst.dtype)
         for rank, index in {at, writer}:
             self.left[rank].remove(index)
         if at != writer:
@@ -164,12 +174,6 @@ class _World:
             wide = a.astype(self.accumulator), b.astype(self.accumulator)
             return np.asarray(_ADD[self.reduce](*wide))
 
-    def _put(self, row: Mapping[str, int], dst: Array, values: Array) -> None:
-        with np.errstate(all="ignore"):
-            if row["final"] and self.reduce is ReduceKind.AVG:
-                values = divide(values.astype(self.accumulator), self.program.size)
-            dst[:] = values.astype(dst.dtype)
-
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type in which elements are added up: float32 for the two-byte floats."""
@@ -184,16 +188,6 @@ def divide(total: Array, number: int) -> Array:
     floor = wide // number
     cut = floor + ((wide < 0) & (wide % number != 0)).astype(wide.dtype)
     return np.asarray(cut.astype(total.dtype))
-
-
-def _receivers(rows: Sequence[Sequence[dict[str, int]]]) -> dict[tuple[int, int, int], int]:
-    """The index of the step that receives a message, by sender, receiver and number."""
-    return {
-        (row["peer"], rank, row["message"]): index
-        for rank, steps in enumerate(rows)
-        for index, row in enumerate(steps)
-        if OPS[row["op"]] in (Op.RECV, Op.RECV_REDUCE)
-    }
 
 
 def _places(

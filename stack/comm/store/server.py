@@ -151,24 +151,21 @@ class StoreServer:
         if peer.writing:
             self._flush(peer)
         if peer.client in self._peers:
-            self._read(peer)
-
-    def _read(self, peer: _Peer) -> None:
-        try:
-            data = peer.link.recv(_READ_NBYTES)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:  # it ended before it had read everything
-            data = b""
-        except OSError as error:
-            self._drop(peer, f"its connection broke: {error}")
-            return
-        if not data:
-            self._drop(peer, "its connection ended")
-            return
-        peer.heard_s = time.monotonic()
-        peer.inbox += data
-        self._hear(peer)
+            try:
+                data = peer.link.recv(_READ_NBYTES)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:  # it ended before it had read everything
+                data = b""
+            except OSError as error:
+                self._drop(peer, f"its connection broke: {error}")
+                return
+            if not data:
+                self._drop(peer, "its connection ended")
+                return
+            peer.heard_s = time.monotonic()
+            peer.inbox += data
+            self._hear(peer)
 
     def _hear(self, peer: _Peer) -> None:
         """Serve the requests that are complete, one after the other has been answered."""

@@ -170,7 +170,13 @@ class Table:
         key, amount = _parts(request, 2)
         if len(amount) != COUNT.size:
             raise _Refusal(Code.INVALID, f"an amount of {len(amount)} bytes is no number")
-        count = _count(key, self._values.get(key, b"0")) + COUNT.unpack(amount)[0]
+        value = self._values.get(key, b"0")
+        digits = value.removeprefix(b"-")
+        if not digits.isdigit() or len(digits) > 19:
+            raise _Refusal(
+                Code.INVALID, f"{_said(key)} is {value[:80]!r}, which is no whole number"
+            )
+        count = int(value) + COUNT.unpack(amount)[0]
         if not -(1 << 63) <= count < 1 << 63:
             raise _Refusal(Code.INVALID, f"{_said(key)} would be {count}, which needs over 64 bits")
         yield from self._put(key, str(count).encode())
@@ -309,13 +315,6 @@ def _parts(request: Message, count: int) -> tuple[bytes, ...]:
         text = f"{request.code.name} has {len(request.fields)} fields, not {count}"
         raise _Refusal(Code.INVALID, text)
     return request.fields
-
-
-def _count(key: bytes, value: bytes) -> int:
-    digits = value.removeprefix(b"-")
-    if not digits.isdigit() or len(digits) > 19:
-        raise _Refusal(Code.INVALID, f"{_said(key)} is {value[:80]!r}, which is no whole number")
-    return int(value)
 
 
 def _nbytes(key: bytes, value: bytes) -> int:

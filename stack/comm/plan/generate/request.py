@@ -59,7 +59,9 @@ class Partials:
     def room(self, rank: int, blocks: list[int], final: bool = False) -> list[Chunk]:
         """Chunks to write the rank's next sums to, and from then on where they are: the same ones
         each time. `final` ones go to OUTPUT where it has them."""
-        kept = [b for b in blocks if not self._in_result(rank, b, final)]
+        kept = [
+            b for b in blocks if not ((final or not self._wide) and self._draft.has_result(rank, b))
+        ]
         missing = [b for b in kept if (rank, b) not in self._at]
         made = self._draft.scratch(rank, missing)
         self._at.update(((rank, b), chunk) for b, chunk in zip(missing, made, strict=True))
@@ -67,6 +69,3 @@ class Partials:
             ((rank, b), self._draft.result(rank, b)) for b in blocks if b not in set(kept)
         )
         return self.at(rank, blocks)
-
-    def _in_result(self, rank: int, block: int, final: bool) -> bool:
-        return (final or not self._wide) and self._draft.has_result(rank, block)
