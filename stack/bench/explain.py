@@ -31,7 +31,6 @@ from stack.compiler.targets import choose
 from stack.compiler.templates.emit import TileCall
 from stack.compiler.work import Operations, operations
 from stack.runtime import engine_of
-from stack.runtime.families import Compilation
 from stack.runtime.opening import engine_for
 from stack.runtime.script import run_script
 from stack.runtime.tuned import read_choices
@@ -87,7 +86,15 @@ def run(device: str, script: Sequence[str], picture: Path | None, every: bool) -
     rows = explained(watch.ran, work, roof, info)
     console = Console()
     _print(console, info, roof, rows, every)
-    _print_compilations(console, list(engine.families.notes), every)
+    # What was compiled and why; equal reasons once.
+    notes = list(engine.families.notes)
+    reasons = Counter(map(str, notes))
+    shown = list(reasons.items()) if every else reasons.most_common(MOST)
+    console.print(f"{len(notes)} notes on what was compiled, or found compiled:", markup=False)
+    for reason, times in shown:
+        console.print(f"  {times} x {reason}", markup=False)
+    if len(shown) < len(reasons):
+        console.print(f"  and {len(reasons) - len(shown)} more; --all shows them", markup=False)
     if picture is not None:
         title = f"{info.name}: {info.description}"
         import_module(PICTURE).draw_explained(title, roof, rows, watch.longest, picture)
@@ -197,14 +204,3 @@ def _print(
     )
     if any(r.flops is None for r in rows):
         console.print("?: of kernels for many sizes operations are not counted.", markup=False)
-
-
-def _print_compilations(console: Console, notes: Sequence[Compilation], every: bool) -> None:
-    """What was compiled and why; equal reasons once."""
-    reasons = Counter(map(str, notes))
-    shown = list(reasons.items()) if every else reasons.most_common(MOST)
-    console.print(f"{len(notes)} notes on what was compiled, or found compiled:", markup=False)
-    for reason, times in shown:
-        console.print(f"  {times} x {reason}", markup=False)
-    if len(shown) < len(reasons):
-        console.print(f"  and {len(reasons) - len(shown)} more; --all shows them", markup=False)

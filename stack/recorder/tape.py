@@ -433,7 +433,16 @@ class Tape:
                 self.types.append(point.type)
                 return len(self.types) - 1
             if not self._is_kin(key):
-                return self._explored(key)
+                # Append an operation that is new to its place.
+                seen = self._explore(key)
+                if seen.type is None:
+                    self._grow(key, None)
+                    return -1
+                self.at = self._grow(key, seen.type)
+                self.at.checks = seen.checks
+                self.keys.append(key)
+                self.types.append(seen.type)
+                return len(self.types) - 1
             self._leave_known()
         seen = self._append_among_kin(key, lambda: self._explore(key))
         if seen.type is None:
@@ -515,18 +524,6 @@ class Tape:
     def _again(self, key: Key, type: Type) -> int:
         point = self.at.next.get(key) if self.kin is None else None
         return self.add(key, type) if point is None or point.type is not None else -1
-
-    def _explored(self, key: Key) -> int:
-        """Append an operation that is new to its place."""
-        seen = self._explore(key)
-        if seen.type is None:
-            self._grow(key, None)
-            return -1
-        self.at = self._grow(key, seen.type)
-        self.at.checks = seen.checks
-        self.keys.append(key)
-        self.types.append(seen.type)
-        return len(self.types) - 1
 
     def _explore(self, key: Key) -> Seen:
         operation, *operands = key

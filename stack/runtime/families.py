@@ -135,7 +135,15 @@ class Families:
         why = "a graph that was not seen before"
         if family.rows and found not in family.rows:
             if self._can_generalise(request, family, found):
-                return self._general(request, family, found)
+                rows = [*family.rows, found]
+                sized = generalised(request, rows)
+                made = General(sized, self._compile(sized.request))
+                family.rows.append(found)
+                family.generals.add(made)
+                self._note("general", request, _difference(rows[-2], found), made.conditions)
+                values = made.fits(found)
+                assert values is not None, "what was compiled for a request serves it"
+                return _of(made, found, values)
             why = _difference(family.rows[-1], found)
             self.compiled["fixed sizes"] += 1
         if found not in family.rows:
@@ -178,17 +186,6 @@ class Families:
         if all(row.sizes == found.sizes for row in family.rows):
             return True
         return self.have_sizes and len(family.generals) < GENERALS
-
-    def _general(self, request: GraphRequest, family: _Family, found: Parts) -> Instance:
-        rows = [*family.rows, found]
-        sized = generalised(request, rows)
-        general = General(sized, self._compile(sized.request))
-        family.rows.append(found)
-        family.generals.add(general)
-        self._note("general", request, _difference(rows[-2], found), general.conditions)
-        values = general.fits(found)
-        assert values is not None, "what was compiled for a request serves it"
-        return _of(general, found, values)
 
     def _note(
         self, kind: str, request: GraphRequest, why: str, conditions: tuple[object, ...] = ()

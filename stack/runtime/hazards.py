@@ -100,21 +100,17 @@ class _History:
         before = [p.part(p.begin, span.begin) for p in old[:1] if p.begin < span.begin]
         behind = [p.part(span.end, p.end) for p in old[-1:] if p.end > span.end]
         inside = [p.part(max(p.begin, span.begin), min(p.end, span.end)) for p in old]
-        new = [*before, *_filled(inside, span), *behind]
+        pieces, at = [], span.begin
+        for piece in inside:
+            if piece.begin > at:
+                pieces.append(_Piece(at, piece.begin))
+            pieces.append(piece)
+            at = piece.end
+        if at < span.end:
+            pieces.append(_Piece(at, span.end))
+        new = [*before, *pieces, *behind]
         self._replace(low, high, new)
         return new[len(before) : len(new) - len(behind)]
-
-
-def _filled(inside: Sequence[_Piece], span: ByteRange) -> list[_Piece]:
-    pieces, at = [], span.begin
-    for piece in inside:
-        if piece.begin > at:
-            pieces.append(_Piece(at, piece.begin))
-        pieces.append(piece)
-        at = piece.end
-    if at < span.end:
-        pieces.append(_Piece(at, span.end))
-    return pieces
 
 
 def _conflicts(memories: dict[Hashable, _History], call: Access) -> set[int]:

@@ -58,7 +58,17 @@ def offloaded(
     most = max(live, default=0)
     target, is_all = most - (least - budget), False
     while least > budget and not is_all:
-        chosen, is_all = _chosen(_idle(graph), live, target, host_budget)
+        chosen, is_all = _chosen(
+            [
+                _Idle(temp, after, before, graph.temps[temp])
+                for temp, steps in enumerate(_steps_of(graph))
+                for after, before in pairwise(steps)
+                if before - after > 1 and graph.temps[temp]
+            ],
+            live,
+            target,
+            host_budget,
+        )
         found = _with_copies(graph, chosen)
         nbytes = nbytes_of(found)
         if nbytes < least:
@@ -80,15 +90,6 @@ def _steps_of(graph: CompiledGraph) -> list[list[int]]:
         for index in dict.fromkeys(ref.index for ref in refs(call) if ref.kind == "temp"):
             steps[index].append(i)
     return steps
-
-
-def _idle(graph: CompiledGraph) -> list[_Idle]:
-    return [
-        _Idle(temp, after, before, graph.temps[temp])
-        for temp, steps in enumerate(_steps_of(graph))
-        for after, before in pairwise(steps)
-        if before - after > 1 and graph.temps[temp]
-    ]
 
 
 def _chosen(

@@ -134,7 +134,16 @@ class Recording:
             for recordable, group in groupby(side, self._recordable):
                 if recordable:
                     recorded = list(group)
-                    yield self._replay(recorded), recorded
+                    slots: dict[BufferRange, Slot] = {}
+                    after = dependencies([self._placement.access(call) for call in recorded])
+                    commands = [
+                        self._command(c, slots, a)
+                        for c, a in zip(recorded, after, strict=True)
+                        if isinstance(c, KernelCall | CopyCall)
+                    ]
+                    graph = self._device.record(commands)
+                    self.handles.append(graph)
+                    yield Replay(graph, list(slots)), recorded
                 else:
                     yield from ((self._single(call), (call,)) for call in group)
 
@@ -145,18 +154,6 @@ class Recording:
         if not has_graphs or isinstance(call, ExchangeCall | LoopCall):
             return False
         return isinstance(call, KernelCall) or all(r.kind == "temp" for r in refs(call))
-
-    def _replay(self, calls: Sequence[Call]) -> Segment:
-        slots: dict[BufferRange, Slot] = {}
-        after = dependencies([self._placement.access(call) for call in calls])
-        commands = [
-            self._command(c, slots, a)
-            for c, a in zip(calls, after, strict=True)
-            if isinstance(c, KernelCall | CopyCall)
-        ]
-        graph = self._device.record(commands)
-        self.handles.append(graph)
-        return Replay(graph, list(slots))
 
     def _command(
         self, call: KernelCall | CopyCall, slots: dict[BufferRange, Slot], after: tuple[int, ...]

@@ -95,7 +95,16 @@ class Stream:
         except OperationFailed as error:
             with self.lock:
                 if point.timeline is self.timeline:
-                    self._restart(error.failure)
+                    # Go on with a new timeline once the failed one owes nothing more.
+                    old, kept = self.timeline, self._kept
+                    self._settle()
+                    self._on_failure(
+                        error.failure, lambda value: self._was_reached(Point(old, value))
+                    )
+                    self.timeline = self.device.create_timeline(False)
+                    self._last, self._reached, self._kept = None, 0, deque()
+                    self.device.free(old)
+                    kept.clear()
             raise
         if not reached:
             raise DeadlineExceeded(
@@ -112,16 +121,6 @@ class Stream:
         """Wait for everything submitted so far; raises as `wait`."""
         if self._last is not None:
             self.wait(self._last, what, timeout_s)
-
-    def _restart(self, failure: Failure) -> None:
-        """Go on with a new timeline once the failed one owes nothing more."""
-        old, kept = self.timeline, self._kept
-        self._settle()
-        self._on_failure(failure, lambda value: self._was_reached(Point(old, value)))
-        self.timeline = self.device.create_timeline(False)
-        self._last, self._reached, self._kept = None, 0, deque()
-        self.device.free(old)
-        kept.clear()
 
     def _settle(self) -> None:
         assert self._last is not None, "a failed timeline has had an operation"

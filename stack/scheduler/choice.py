@@ -86,7 +86,15 @@ def choose(
     now = {job.job: job.has for job in useful if job.has is not None}
     best = _exact(useful, room) if len(useful) <= PAIRS else None
     if best is None:
-        starts = [now, _least(useful), *_starts(useful, room)]
+        # Fewest devices for each job that must have something, of the kind that it has.
+        least: Chosen = {}
+        for job in useful:
+            mine = [
+                option for option in job.options if job.has is None or option.kind == job.has.kind
+            ]
+            if job.must and mine:
+                least[job.job] = min(mine, key=lambda option: option.devices)
+        starts = [now, least, *_starts(useful, room)]
         whole = (start for start in starts if _holds(useful, start, room))
         tries = [_ascend(useful, room, dict(start)) for start in whole]
         best = max(tries, key=lambda chosen: worth(useful, chosen), default={})
@@ -171,16 +179,6 @@ def _exact(jobs: Sequence[Open], room: Room) -> Chosen | None:
 
     go_on(0, 0.0)
     return None if steps > EXACT else best
-
-
-def _least(jobs: Sequence[Open]) -> Chosen:
-    """Fewest devices for each job that must have something, of the kind that it has."""
-    least: Chosen = {}
-    for job in jobs:
-        mine = [option for option in job.options if job.has is None or option.kind == job.has.kind]
-        if job.must and mine:
-            least[job.job] = min(mine, key=lambda option: option.devices)
-    return least
 
 
 def _starts(jobs: Sequence[Open], room: Room) -> list[Chosen]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from stack.scheduler.simulate import Costs, Outcome, Simulation, Task
-from stack.scheduler.spec import Backfill, Discipline, QueueSpec, Rules
+from stack.scheduler.spec import Backfill, Discipline, Rules
 from stack.scheduler.traces import Setting
 
 
@@ -64,7 +64,11 @@ def simulate(name: str, setting: Setting, costs: Costs) -> tuple[PolicyRow, Outc
     policy = POLICIES[name]
     tasks, hosts, queues = setting
     outcome = Simulation(
-        _tasks(tasks, policy), hosts, _queues(queues, policy), rules=policy.rules, costs=costs
+        _tasks(tasks, policy),
+        hosts,
+        [replace(queue, discipline=policy.discipline) for queue in queues],
+        rules=policy.rules,
+        costs=costs,
     ).run()
     return _row(name, outcome), outcome
 
@@ -80,10 +84,6 @@ def _tasks(tasks: Iterable[Task], policy: Policy) -> list[Task]:
     return [
         replace(task, spec=replace(task.spec, least=max(task.spec.ranks // 4, 1))) for task in tasks
     ]
-
-
-def _queues(queues: Iterable[QueueSpec], policy: Policy) -> list[QueueSpec]:
-    return [replace(queue, discipline=policy.discipline) for queue in queues]
 
 
 def _row(name: str, outcome: Outcome) -> PolicyRow:

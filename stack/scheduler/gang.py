@@ -170,16 +170,12 @@ class Gang:
         for leaf, mask in self.holding.items():
             bits = mask & ~self.leaving.get(leaf, 0)
             if bits:
-                shares.append(Share(leaf.host, leaf.name, leaf.kind, _numbers(bits)))
+                numbers = []
+                while bits:
+                    numbers.append((bits & -bits).bit_length() - 1)
+                    bits &= bits - 1
+                shares.append(Share(leaf.host, leaf.name, leaf.kind, tuple(numbers)))
         return tuple(shares)
-
-
-def _numbers(bits: int) -> tuple[int, ...]:
-    numbers = []
-    while bits:
-        numbers.append((bits & -bits).bit_length() - 1)
-        bits &= bits - 1
-    return tuple(numbers)
 
 
 @dataclass(slots=True, eq=False)

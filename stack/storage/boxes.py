@@ -78,11 +78,7 @@ def rows_of(shape: tuple[int, ...], itemsize: int, part: Box | FlatRange, name: 
             raise StorageError(f"{name}: {part} is no range of a tensor of shape {shape}")
         n = (part.stop - part.start) * itemsize
         return [(part.start * itemsize, n, 1, n, 0)] if n else []
-    return _box_rows(shape, itemsize, part, name)
-
-
-def _box_rows(shape: tuple[int, ...], itemsize: int, box: Box, name: str) -> Rows:
-    offsets, lengths = box.offsets, box.lengths
+    offsets, lengths = part.offsets, part.lengths
     if shape and lengths[1:] == shape[1:] and not any(offsets[1:]):  # rows, by far the most
         first, n = offsets[0], lengths[0]
         run = prod(lengths) * itemsize
@@ -92,7 +88,7 @@ def _box_rows(shape: tuple[int, ...], itemsize: int, box: Box, name: str) -> Row
         o >= 0 and n >= 0 and o + n <= s for o, n, s in zip(offsets, lengths, shape, strict=True)
     )
     if not inside:
-        raise StorageError(f"{name}: {box} is no box of a tensor of shape {shape}")
+        raise StorageError(f"{name}: {part} is no box of a tensor of shape {shape}")
     if 0 in lengths:
         return []
     strides, at = [0] * len(shape), itemsize

@@ -196,7 +196,11 @@ class Checkpoints:
         failed = read_blocks(
             plan, self._ranks, targets, copies.read, self._scratch, self._deadline_s
         )
-        damages = [text for text in self._ranks.tell(_damage_in(failed)) if text]
+        damages = [
+            text
+            for text in self._ranks.tell(str(failed) if isinstance(failed, Damaged) else "")
+            if text
+        ]
         if damages:
             raise Damaged("; ".join(damages))
         self._ranks.agree(failed, f"loading {folder.name}")
@@ -476,10 +480,6 @@ def shards_of(tensors: Tensors) -> Shards:
         for group, members in tensors.items()
         for name, part in members.items()
     }
-
-
-def _damage_in(error: Exception | None) -> str:
-    return str(error) if isinstance(error, Damaged) else ""
 
 
 def _contiguous(shard: TensorShard) -> Bytes:

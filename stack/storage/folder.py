@@ -45,7 +45,12 @@ class Folder(BlobStore):
         self._taken += space
         with self._told(f"take {size:,} bytes for {name}", size):
             self._disk.make_folder(path.parent)
-            spare = self._spare(space)
+            # The spare file whose size is nearest.
+            if space < self._spare_from:
+                spare = None
+            else:
+                found = [(abs(p.stat().st_size - space), p) for p in (self._root / SPARE).glob("*")]
+                spare = min(found)[1] if found else None
             if spare is None:
                 handle = self._disk.create(path)
             else:
@@ -59,13 +64,6 @@ class Folder(BlobStore):
             finally:
                 os.close(handle)
         return Destination(name, size)
-
-    def _spare(self, space: int) -> Path | None:
-        """The spare file whose size is nearest."""
-        if space < self._spare_from:
-            return None
-        found = [(abs(p.stat().st_size - space), p) for p in (self._root / SPARE).glob("*")]
-        return min(found)[1] if found else None
 
     def put(self, destination: Destination, offset: int, data: Bytes, nbytes: int) -> str:
         with self._told(f"write {destination.name} at byte {offset:,}", nbytes):

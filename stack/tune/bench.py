@@ -74,7 +74,14 @@ class Bench:
                 ready = self._ready[order.number] = _Ready(program, launchable, order.trial)
                 self._restore(UNWRITTEN)
                 self._wait(self._run(ready))
-                wrong = self._compare(order.number)
+                # How the results differ from those of candidate 0; "" where they do not.
+                found = [self._read(i) for i, e in enumerate(self._extents) if e.written]
+                if order.number == 0:
+                    self._expected = found
+                written = [e.dtype for e in self._extents if e.written]
+                triples = zip(found, self._expected, written, strict=True)
+                said = (difference(values(f, d), values(e, d), d) for f, e, d in triples)
+                wrong = next((text for text in said if text), "")
                 if wrong:
                     return Refusal(Stage.RESULT, wrong)
                 return self._least(ready, 1)
@@ -101,16 +108,6 @@ class Bench:
         for _ in range(LOOKS - 1 if least < LONG_S else 0):
             least = min(least, self._timed(ready, repeats))
         return least
-
-    def _compare(self, number: int) -> str:
-        """How the results differ from those of candidate 0; "" where they do not."""
-        found = [self._read(i) for i, e in enumerate(self._extents) if e.written]
-        if number == 0:
-            self._expected = found
-        written = [e.dtype for e in self._extents if e.written]
-        triples = zip(found, self._expected, written, strict=True)
-        said = (difference(values(f, d), values(e, d), d) for f, e, d in triples)
-        return next((text for text in said if text), "")
 
     def _timed(self, ready: _Ready, repeats: int) -> float:
         self._restore()

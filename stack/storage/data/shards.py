@@ -130,17 +130,18 @@ def shards_in(folder: str | Path) -> list[DataShard]:
 def _sums_of(path: Path) -> NDArray[np.uint32]:
     with path.open("rb") as stream:
         return np.array(
-            [crc32c(page) for block in _blocks(stream) for page in _pages(block)], np.uint32
+            [
+                crc32c(page)
+                for block in _blocks(stream)
+                for page in (block[at : at + PAGE] for at in range(0, len(block), PAGE))
+            ],
+            np.uint32,
         )
 
 
 def _blocks(stream: Any) -> Iterator[bytes]:
     while block := stream.read(PAGE * 256):
         yield block
-
-
-def _pages(block: bytes) -> Iterator[bytes]:
-    return (block[at : at + PAGE] for at in range(0, len(block), PAGE))
 
 
 def _path(folder: str | Path, file: str) -> Path:
