@@ -11,6 +11,7 @@ from hal.tile.node import Node
 from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.order import take_over, update_in_place
+from stack.compiler.graph.panels import with_panels
 from stack.compiler.graph.prepare import Pass, first_passes, passes, prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
@@ -67,6 +68,8 @@ def lower_graph(
     choices: Choices = NO_CHOICES,
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run."""
+    if (panels := templates.product.panels) is not None:
+        request = replace(request, outputs=with_panels(request.outputs, lambda n: panels(n, info)))
     ready = order_clusters(request, info, templates, choices)
     emitter, temps = ready.emitter, list(ready.temps)
     loops = _loops(ready.clusters)

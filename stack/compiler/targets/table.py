@@ -7,6 +7,7 @@ from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C
+from hal.tile.node import Node
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
 from stack.compiler.templates import attention, group_matmul_costs, matmul_costs
@@ -37,7 +38,16 @@ def _has_dma(info: DeviceInfo) -> bool:
 
 
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
-_FOR_UNITS = replace(_PACKED, unit=unit_of, uneven_rows=True)
+
+
+def _panels(n: Node, info: DeviceInfo) -> int:
+    """As wide as register tiles are, where the operands are multiplied in the type of the sums."""
+    total = n.dtype.computed_in
+    plain = all(s.dtype is total for s in n.srcs)
+    return 2 * _vector_lanes(info, total.nbytes) if plain else 0
+
+
+_FOR_UNITS = replace(_PACKED, unit=unit_of, uneven_rows=True, panels=_panels)
 _BY_GROUPS = ProductTemplate(
     group_matmul,
     Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),

@@ -10,6 +10,7 @@ from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder
+from hal.tile.node import Node
 from stack.compiler.graph.attention import Attention
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.emission import Emission, Work
@@ -43,6 +44,9 @@ class ProductTemplate(Generic[S]):
     uneven_rows: bool = False
     """Whether of two operands the one that lies unevenly is better the left one, whose elements are
     used one by one: tiles of it may have any number of rows."""
+    panels: Callable[[Node, DeviceInfo], int] | None = None
+    """The width of the panels in which a right operand that many products share is best kept, for a
+    product of the graph (0: as it is); None: it is read in any order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,11 +83,11 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scratch:
-    """Packed operands, the partial sums where k takes several blocks, and the tile in work where
-    some tile reaches beyond C."""
+    """Packed operands (no B that lies so in memory), the partial sums where k takes several blocks,
+    and the tile in work where some tile reaches beyond C."""
 
     a: Memory
-    b: Memory
+    b: Memory | None
     c: Memory | None
     edge: Memory | None
 
@@ -139,6 +139,13 @@ class _MatmulTemplate:
     def _depth_blocks(self) -> int:
         return ceil_div(self.shape.k, self.blocks.kc)
 
+    @property
+    def _b_in_place(self) -> bool:
+        """Whether rows of B's panels are read where they are."""
+        s, t = self.shape, self.blocks
+        fits = self.p.b_panels and self.p.b_panels % t.nr == 0
+        return bool(fits) and divides(t.kt, s.k)
+
     def _completed(self, number: Node) -> Node:
         """How many kept sums a block of k completes."""
         if is_fixed(self.shape.k):
@@ -158,7 +165,7 @@ class _MatmulTemplate:
     def _scratch(self) -> _Scratch:
         t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
         a = self.b.alloc("packed_a", packed, t.mc * t.kc)
-        b = self.b.alloc("packed_b", packed, t.kc * t.np)
+        b = None if self._b_in_place else self.b.alloc("packed_b", packed, t.kc * t.np)
         # Partial sums that are kept at once: one, that of all blocks so far, where their number is
         # data.
         held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
@@ -169,7 +176,8 @@ class _MatmulTemplate:
     def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
         """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
         t = self.blocks
-        self._pack_b(block, scratch.b, k0, depth)
+        if scratch.b is not None:
+            self._pack_b(block, scratch.b, k0, depth)
 
         def rows_block(i0: Node) -> None:
             rows = least(
@@ -303,7 +311,7 @@ class _MatmulTemplate:
 
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
-            total = self._accumulate(scratch, mul(i, t.kc), mul(j, t.kc), depth)
+            total = self._accumulate(block, scratch, mul(i, t.kc), j, k0, depth)
             if scratch.c is None:
                 self._finish(block, scratch.edge, total, m, n)
                 return
@@ -339,9 +347,12 @@ class _MatmulTemplate:
 
         return self.b.loop(0, done, 1, step, (total,))[0]
 
-    def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
-        """The product of a panel of A and a panel of B, in registers."""
+    def _accumulate(
+        self, block: _Block, scratch: _Scratch, a0: Node, j: Node, k0: Node, depth: Operand
+    ) -> Node:
+        """The product of a panel of A and the panel of B at column j, in registers."""
         t, b = self.blocks, self.b
+        b0 = mul(j, t.kc)
         group = self.shape.together
         a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (group, t.mr)
 
@@ -349,8 +360,12 @@ class _MatmulTemplate:
             for u in range(0, t.unroll, group):
                 k = add(kk, u)
                 column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, group), (a_row, 1))
-                near = (t.nr, 1) if group == 1 else (1, group)
-                row = b.load(scratch.b, add(b0, mul(k, t.nr)), (group, t.nr), near)
+                if scratch.b is None:
+                    n = add(block.n0, j)
+                    row = self.p.load_b(b, block.batch, add(k0, k), n, (1, t.nr), NO_LIMITS)
+                else:
+                    near = (t.nr, 1) if group == 1 else (1, group)
+                    row = b.load(scratch.b, add(b0, mul(k, t.nr)), (group, t.nr), near)
                 acc = dot(column, row, acc)
             return (acc,)
 

@@ -70,6 +70,9 @@ class Product:
     they are better loaded one by one."""
     b_uneven: bool = False
     """Whether rows of B do."""
+    b_panels: int = 0
+    """How wide the panels are in which B lies in memory as it is packed: so many columns of a row
+    are neighbours, and the row of the same columns at the next k follows; 0: it lies otherwise."""
     pieces_a: ByPieces | None = None
     """How tiles of A come where they are no blocks of its memory."""
     pieces_b: ByPieces | None = None

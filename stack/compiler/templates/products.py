@@ -64,6 +64,8 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
 def with_uneven_rows(ops: Operands) -> Operands:
     """The same product with the operand that lies unevenly on the left, or the one of longer runs
     where both do; batches for which the other operand is the same are rows of it, too."""
+    if _panels(ops):
+        return ops
     left, right = ops.product.srcs
     longer = not _is_uneven(ops.a, ops.m) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
     turned = _is_uneven(ops.b, ops.n) and longer
@@ -74,6 +76,19 @@ def with_uneven_rows(ops: Operands) -> Operands:
     shared = tuple(x for x in ops.batch if x not in ops.b.axes)
     batch = tuple(x for x in ops.batch if x in ops.b.axes)
     return replace(ops, batch=batch, m=shared + ops.m)
+
+
+def _panels(ops: Operands) -> int:
+    """How wide the panels are in which all of B lies in memory as products pack it; 0: it lies
+    otherwise, or is computed."""
+    e, (*outer, n) = ops.b, ops.n
+    if not isinstance(e, Read) or e.guards or len(outer) != 1 or len(ops.k) != 1:
+        return 0
+    (k,), sizes = ops.k, (outer[0].size, n.size, ops.k[0].size)
+    if not all(map(is_fixed, sizes)) or e.dtype is not compute_dtype(ops.product.dtype):
+        return 0
+    steps = tuple(e.offset.coefficient(x) for x in (outer[0], k, n))
+    return n.size if steps == (k.size * n.size, n.size, 1) else 0
 
 
 NEAR = 4
@@ -145,6 +160,7 @@ def emit_product(
         _is_uneven(ops.a, ops.k if shape.a_contiguous == "m" else ops.m),
         bool(shape.n_run)
         or (not (template.uneven_rows and shape.b_contiguous == "k") and _is_uneven(ops.b, ops.k)),
+        _panels(ops) if shape.together == 1 else 0,
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
         is_there(emission, ops),
