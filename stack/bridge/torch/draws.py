@@ -20,6 +20,7 @@ from stack.bridge.torch import kernels, rows, seeds
 from stack.bridge.torch.names import NAME, index_of
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import elementwise as e
+from stack.framework.expr import sampling
 from stack.framework.random import normal_of, uniform_of
 
 
@@ -356,18 +357,18 @@ def _first(values: Tensor, accepted: Tensor) -> Tensor:
 
 
 def standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
-    """Marsaglia and Tsang's rejection; below 1 by a number of alpha + 1 and a power."""
+    """Samples of rate 1, of which none is 0."""
     if not alpha.numel():
         return torch.empty_like(alpha)
     a = alpha.detach().to(torch.float64 if alpha.dtype is torch.float64 else torch.float32)
-    d = torch.where(a < 1, a + 1, a) - 1 / 3
     x = torch.empty((_TRIES, *a.shape), dtype=a.dtype, device=a.device).normal_(generator=generator)
-    v = (1 + x / (9 * d).sqrt()) ** 3
-    bound = 0.5 * x * x + d - d * v + d * v.clamp(min=1e-30).log()
-    made = d * _first(v, (v > 0) & (_tries(a, generator).log() < bound))
-    power = torch.empty_like(a).uniform_(generator=generator).clamp_(min=2.0**-25) ** (1 / a)
-    made = torch.where(a < 1, made * power, made)
+    level = _tries(a, generator).log()
+    power = torch.empty_like(a).uniform_(generator=generator).clamp_(min=2.0**-25)
+    (made,) = kernels.call(_GAMMA, (a, x, level, power), {})
     return made.clamp(min=torch.finfo(alpha.dtype).tiny).to(alpha.dtype)
+
+
+_GAMMA = Row("_standard_gamma", sampling.gamma)
 
 
 def dirichlet(alpha: Tensor, generator: Any = None) -> Tensor:

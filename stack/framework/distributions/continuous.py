@@ -9,6 +9,7 @@ from stack.framework import functional as F
 from stack.framework.create import full_like
 from stack.framework.distributions import constraints as c
 from stack.framework.distributions.base import Distribution, Shape, together
+from stack.framework.expr import sampling
 from stack.framework.functions import (
     atan,
     diag_embed,
@@ -27,7 +28,7 @@ from stack.framework.functions import (
 from stack.framework.linalg import cholesky, solve_triangular
 from stack.framework.modes import no_grad
 from stack.framework.random import rand, randn
-from stack.framework.tensor import Tensor
+from stack.framework.tensor import Tensor, apply
 
 _LOG_2_PI = math.log(2 * math.pi)
 EULER = 0.5772156649015329
@@ -283,18 +284,11 @@ class Exponential(Distribution):
 
 
 def _gamma(concentration: Tensor, shape: Shape) -> Tensor:
-    """Samples of rate 1: Marsaglia and Tsang, A simple method for generating gamma variables, 2000;
-    below a concentration of 1 from that of one more, as they say."""
-    least = concentration.expand(tuple(shape))
-    d = where(least < 1, least + 1, least) - 1 / 3
-    kind: Any = {"dtype": least.dtype, "device": least.device}
-    x = randn(_TRIES, *shape, **kind)
-    v = (1 + x / (9 * d).sqrt()) ** 3
-    safe = where(v > 0, v, 1.0)
-    bound = x * x / 2 + d * (1 - safe + log(safe))
-    taken = (v > 0) & (log1p(-rand(_TRIES, *shape, **kind)) < bound)
-    found = d * safe.gather(0, taken.int().argmax(0, keepdim=True)).squeeze(0)
-    return where(least < 1, found * (1 - rand(*shape, **kind)) ** (1 / least), found)
+    """Samples of rate 1."""
+    kind: Any = {"dtype": concentration.dtype, "device": concentration.device}
+    normal, level = randn(_TRIES, *shape, **kind), log1p(-rand(_TRIES, *shape, **kind))
+    each = concentration.expand(tuple(shape))
+    return apply(sampling.gamma, each, normal, level, 1 - rand(*shape, **kind))
 
 
 class Gamma(Distribution):
