@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from hal.core.values import Param, ParamKind
 from hal.tile.errors import TileError
-from hal.tile.kernel import Alloc, Copy, For, Kernel, Memory, Statement, Wait
+from hal.tile.kernel import Alloc, Copy, For, Kernel, Memory, Wait
 from hal.tile.node import Node
 from hal.tile.rules import Problems, name_problems, statement_problems
 from hal.tile.types import problem
@@ -68,30 +68,27 @@ def _unwaited(kernel: Kernel) -> Problems:
 
 def _block(scope: _Scope, block: Block, path: str) -> None:
     for i, statement in enumerate(block):
-        _statement(scope, statement, f"{path}[{i}] {type(statement).__name__}")
-
-
-def _statement(scope: _Scope, statement: Statement, place: str) -> None:
-    for root in reads(statement):
-        scope.check(place, _expression(scope, root))
-    for memory, does_read, does_write in accesses(statement):
-        scope.check(place, _memory(scope, memory, does_read, does_write))
-    scope.check(place, statement_problems(statement))
-    if isinstance(statement, Alloc):
-        scope.check(place, _declare(scope, statement.memory))
-    for name, block in zip(
-        _BLOCK_NAMES.get(type(statement).__name__, ()), blocks(statement), strict=True
-    ):
-        inner = scope.inner()
-        carried = statement.carried if isinstance(statement, For) else ()
-        if isinstance(statement, For):
-            for bound in (statement.index, *(c.var for c in carried)):
-                inner.check(place, _define(inner, bound))
-        _block(inner, block, f"{place}.{name}")
-        for c in carried:
-            inner.check(place, _expression(inner, c.next))
-    for variable in defines(statement):
-        scope.check(place, _define(scope, variable))
+        place = f"{path}[{i}] {type(statement).__name__}"
+        for root in reads(statement):
+            scope.check(place, _expression(scope, root))
+        for memory, does_read, does_write in accesses(statement):
+            scope.check(place, _memory(scope, memory, does_read, does_write))
+        scope.check(place, statement_problems(statement))
+        if isinstance(statement, Alloc):
+            scope.check(place, _declare(scope, statement.memory))
+        for name, own in zip(
+            _BLOCK_NAMES.get(type(statement).__name__, ()), blocks(statement), strict=True
+        ):
+            inner = scope.inner()
+            carried = statement.carried if isinstance(statement, For) else ()
+            if isinstance(statement, For):
+                for bound in (statement.index, *(c.var for c in carried)):
+                    inner.check(place, _define(inner, bound))
+            _block(inner, own, f"{place}.{name}")
+            for c in carried:
+                inner.check(place, _expression(inner, c.next))
+        for variable in defines(statement):
+            scope.check(place, _define(scope, variable))
 
 
 def _define(scope: _Scope, variable: Node) -> Problems:

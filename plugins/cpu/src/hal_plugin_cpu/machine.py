@@ -48,7 +48,13 @@ def caches() -> tuple[int, ...]:
     for index in sorted(_CACHES.glob("index*")):
         if _text(index / "type") not in ("Data", "Unified"):
             continue
-        sharers = len(_cpu_list(_text(index / "shared_cpu_list")) & os.sched_getaffinity(0))
+        # The numbers of "0-3,8".
+        text = _text(index / "shared_cpu_list")
+        ranges = (part.partition("-") for part in text.split(","))
+        sharers = len(
+            {n for low, _, high in ranges for n in range(int(low), int(high or low) + 1)}
+            & os.sched_getaffinity(0)
+        )
         sizes[int(_text(index / "level"))] = _size(_text(index / "size")) // max(1, sharers)
     return tuple(size for _, size in sorted(sizes.items())) or _configured_caches()
 
@@ -73,12 +79,6 @@ def _configured_caches() -> tuple[int, ...]:
 
 def _size(text: str) -> int:
     return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
-
-
-def _cpu_list(text: str) -> set[int]:
-    """The numbers of "0-3,8"."""
-    ranges = (part.partition("-") for part in text.split(","))
-    return {n for low, _, high in ranges for n in range(int(low), int(high or low) + 1)}
 
 
 def _text(path: Path) -> str:

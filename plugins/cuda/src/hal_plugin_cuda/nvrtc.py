@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -90,7 +89,16 @@ class Compiler:
         """The compute capabilities that it knows, 80 being 8.0."""
 
     def _opened(self) -> Any:
-        for name in (*_in_wheels(), "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
+        # The libraries of the PyPI wheels, the newest first.
+        spec = find_spec("nvidia")
+        folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+        found = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
+        for name in (
+            *sorted(found, key=lambda name: int(name.rpartition(".")[2]), reverse=True),
+            "libnvrtc.so.13",
+            "libnvrtc.so.12",
+            "libnvrtc.so",
+        ):
             try:
                 return self._ffi.dlopen(name)
             except OSError:
@@ -140,11 +148,3 @@ class Compiler:
 def compiler() -> Compiler:
     """The compiler of this process. Raises PluginError when there is none."""
     return Compiler()
-
-
-def _in_wheels() -> Sequence[str]:
-    """The libraries of the PyPI wheels, the newest first."""
-    spec = find_spec("nvidia")
-    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    found = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
-    return sorted(found, key=lambda name: int(name.rpartition(".")[2]), reverse=True)

@@ -270,7 +270,20 @@ class Session:
                     one, two = (self._value(arg) for arg in args)
                     getattr(device, hook)(one, two, timeline, after)
         except Exception as error:  # noqa: BLE001  the plugin's code runs here: the point fails
-            self._refuse(number, at, error)
+            # The device refused what the client took as submitted: the point fails with the
+            # reason, and all later ones of its timeline.
+            if isinstance(error, OperationFailed):
+                cause = error.failure
+            else:
+                text = f"{type(error).__name__}: {error}"
+                cause = Failure(FailureKind.LAUNCH_FAULT, Scope.QUEUE, self._here, "submit", text)
+            self._tell_lost()
+            with self._lock:
+                if not isinstance(error, DeviceLost | StaleHandle):
+                    stand_in = self._opened().create_timeline(True)
+                    self._opened().signal(stand_in, 1, cause)
+                    self._refused[number] = (at, Point(stand_in, 1))
+                self._send(["failed", number, at, plain(self._seen(cause), self._named)])
 
     def _copy(
         self,
@@ -345,22 +358,6 @@ class Session:
             with self._lock:
                 self._watched[number, at] = self._point(timeline, number, at)
             self._ring()
-
-    def _refuse(self, number: int, at: int, error: Exception) -> None:
-        """The device refused what the client took as submitted: the point fails with the reason,
-        and all later ones of its timeline."""
-        if isinstance(error, OperationFailed):
-            cause = error.failure
-        else:
-            text = f"{type(error).__name__}: {error}"
-            cause = Failure(FailureKind.LAUNCH_FAULT, Scope.QUEUE, self._here, "submit", text)
-        self._tell_lost()
-        with self._lock:
-            if not isinstance(error, DeviceLost | StaleHandle):
-                stand_in = self._opened().create_timeline(True)
-                self._opened().signal(stand_in, 1, cause)
-                self._refused[number] = (at, Point(stand_in, 1))
-            self._send(["failed", number, at, plain(self._seen(cause), self._named)])
 
     # telling
 

@@ -32,34 +32,31 @@ def run(chip: Chip, what: Run) -> Outcome:
     CompileError; OperationFailed when the program fails or its main returns another number than 0.
     """
     arena = Arena(PAGE)
-    with tempfile.TemporaryDirectory(prefix="hal-athread-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hal-athread-") as name:
         group = CoreGroup(chip, arena.fd, arena.nbytes)
         try:
-            return _run(chip, what, group, Path(folder))
+            folder = Path(name)
+            slaves = _loaded(group, what.slaves, folder, "slave")
+            host = _loaded(group, what.host, folder, "host")
+            room = ldm_nbytes(chip)
+            if slaves.ldm_nbytes > room:
+                said = f"the variables take {slaves.ldm_nbytes} bytes of LDM; a CPE has {room}"
+                occupied = elf.ldm_map(slaves.path)
+                raise CompileError(f"{what.slaves.name}: {said}:\n{occupied}", occupied)
+            if what.trace:
+                group.trace(str(Path(what.trace).resolve()))
+            try:
+                return group.run_host(host, slaves, what.patience_s)
+            except CoreGroupFailure as failure:
+                kind = FailureKind.HANG if "hang" in failure.kind else FailureKind.LAUNCH_FAULT
+                where = f"{what.slaves.name}:{failure.line}" if failure.line else what.host.name
+                text = f"{where}: {failure}"
+                raise OperationFailed(
+                    Failure(kind, Scope.OPERATION, "sunway", "athread", text)
+                ) from failure
         finally:
             group.end()
             arena.close()
-
-
-def _run(chip: Chip, what: Run, group: CoreGroup, folder: Path) -> Outcome:
-    slaves = _loaded(group, what.slaves, folder, "slave")
-    host = _loaded(group, what.host, folder, "host")
-    room = ldm_nbytes(chip)
-    if slaves.ldm_nbytes > room:
-        said = f"the variables take {slaves.ldm_nbytes} bytes of LDM; a CPE has {room}"
-        occupied = elf.ldm_map(slaves.path)
-        raise CompileError(f"{what.slaves.name}: {said}:\n{occupied}", occupied)
-    if what.trace:
-        group.trace(str(Path(what.trace).resolve()))
-    try:
-        return group.run_host(host, slaves, what.patience_s)
-    except CoreGroupFailure as failure:
-        kind = FailureKind.HANG if "hang" in failure.kind else FailureKind.LAUNCH_FAULT
-        where = f"{what.slaves.name}:{failure.line}" if failure.line else what.host.name
-        text = f"{where}: {failure}"
-        raise OperationFailed(
-            Failure(kind, Scope.OPERATION, "sunway", "athread", text)
-        ) from failure
 
 
 def _loaded(group: CoreGroup, file: Path, folder: Path, role: str) -> Loaded:

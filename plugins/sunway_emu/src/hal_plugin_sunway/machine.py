@@ -155,7 +155,27 @@ class SunwayMachine(Machine):
                     toolchain.discard(toolchain.worker(self._cache), self._cache)
                 toolchain.program(source.text, folder, source.entry, cache=self._cache)
                 loaded = self._load_new(path)
-            self._check(compiled, loaded)
+            # Refuse what does not fit into the LDM, and an entry that is not there or is another.
+            room = ldm_nbytes(self._chip)
+            if loaded.ldm_nbytes > room:
+                text = f"its variables take {loaded.ldm_nbytes} bytes of LDM; a CPE has {room}"
+                occupied = elf.ldm_map(compiled.path)
+                raise CompileError(f"{compiled.entry}: {text}:\n{occupied}", occupied)
+            if not self._group().has_entry(loaded, compiled.entry):
+                raise CompileError(
+                    f"the program has no function {compiled.entry!r}", "no such function"
+                )
+            found = elf.string(compiled.path, f"{compiled.entry}_params")
+            if found is None:
+                text = f"the program has no text {compiled.entry}_params that names its parameters"
+                raise CompileError(f"{text}; see the format athread-c/1", text)
+            if not set(filter(None, found.split(", "))) <= _SIGNATURES:
+                text = f"{compiled.entry}_params is no list of parameters: {found!r}"
+                raise CompileError(f"{text}; see the format athread-c/1", text)
+            if found != (wanted := signature(compiled.params)):
+                raise InvalidCall(
+                    f"{compiled.entry} has the parameters ({found}); asked was ({wanted})"
+                )
         return compiled
 
     def copy_ns(self, nbytes: int, peer: BaseMachine | None) -> float:
@@ -246,25 +266,6 @@ class SunwayMachine(Machine):
             raise CompileError(
                 f"the program cannot be loaded: {failure}", str(failure)
             ) from failure
-
-    def _check(self, program: Compiled, loaded: Loaded) -> None:
-        """Refuse what does not fit into the LDM, and an entry that is not there or is another."""
-        room = ldm_nbytes(self._chip)
-        if loaded.ldm_nbytes > room:
-            text = f"its variables take {loaded.ldm_nbytes} bytes of LDM; a CPE has {room}"
-            occupied = elf.ldm_map(program.path)
-            raise CompileError(f"{program.entry}: {text}:\n{occupied}", occupied)
-        if not self._group().has_entry(loaded, program.entry):
-            raise CompileError(f"the program has no function {program.entry!r}", "no such function")
-        found = elf.string(program.path, f"{program.entry}_params")
-        if found is None:
-            text = f"the program has no text {program.entry}_params that names its parameters"
-            raise CompileError(f"{text}; see the format athread-c/1", text)
-        if not set(filter(None, found.split(", "))) <= _SIGNATURES:
-            text = f"{program.entry}_params is no list of parameters: {found!r}"
-            raise CompileError(f"{text}; see the format athread-c/1", text)
-        if found != (wanted := signature(program.params)):
-            raise InvalidCall(f"{program.entry} has the parameters ({found}); asked was ({wanted})")
 
 
 _SIGNATURES = {f"{kind.value} {dtype.short}" for kind in ParamKind for dtype in DType}

@@ -135,16 +135,15 @@ class _Ring:
     def _at(self, when: float, act: Callable[[float], None]) -> None:
         heapq.heappush(self._events, (when, next(self._numbers), act))
 
-    def _most(self) -> int:
-        """How many requests a source may have at one controller."""
-        fair = max(self._chip.count("queue_requests") // self._groups, 1)
-        return fair if self._remedies.flow_control else self._window
-
     def _send(self, source: _Source, now: float) -> None:
         """Send what may be sent. A source goes on in the order of its requests."""
         while source.todo and sum(source.under_way.values()) < self._window:
             request = source.todo[0]
-            if source.under_way.get(request.target, 0) >= self._most():
+            # How many requests a source may have at one controller.
+            fair = max(self._chip.count("queue_requests") // self._groups, 1)
+            if source.under_way.get(request.target, 0) >= (
+                fair if self._remedies.flow_control else self._window
+            ):
                 return
             source.todo.popleft()
             source.under_way[request.target] = source.under_way.get(request.target, 0) + 1
