@@ -72,7 +72,11 @@ def lower_graph(
         request = replace(request, outputs=with_panels(request.outputs, lambda n: panels(n, info)))
     ready = order_clusters(request, info, templates, choices)
     emitter, temps = ready.emitter, list(ready.temps)
-    loops = _loops(ready.clusters)
+    # The nodes of each loop: the first one's call computes all of them.
+    loops: dict[Hashable, list[Node]] = {}
+    for cluster in ready.clusters:
+        if cluster.kind == "loop":
+            loops.setdefault(_same_loop(cluster.roots[0]), []).append(cluster.roots[0])
     messages = [c.roots[0] for c in ready.clusters if c.kind == "exchange"]
     sent = {base(n.srcs[0]) for n in messages if is_message(n)}
     calls: list[TileCall | ExchangeCall | TileLoop] = []
@@ -87,21 +91,23 @@ def lower_graph(
             )
             found = lower_graph(body, info, templates, choices)
             calls.append(_loop(nodes, found, emitter, temps))
-    return _renumbered(calls, ready.copies, temps)
+    # Only the temporaries that something uses.
+    used: dict[int, int] = {}
+
+    def number(i: int) -> int:
+        return used.setdefault(i, len(used))
+
+    def named(ref: BufferRef) -> BufferRef:
+        return replace(ref, index=number(ref.index)) if ref.kind == "temp" else ref
+
+    done = _renamed(calls, named)
+    moved = tuple((target, number(i), nbytes) for target, i, nbytes in ready.copies)
+    return TileProgram(done, moved, tuple(temps[i] for i in used))
 
 
 def _same_loop(n: Node) -> Hashable:
     """Equal for the results of one loop, which are a node for each element type."""
     return n.srcs, tuple((k, v) for k, v in n.attrs if k != "of")
-
-
-def _loops(clusters: Sequence[Cluster]) -> dict[Hashable, list[Node]]:
-    """The nodes of each loop: the first one's call computes all of them."""
-    found: dict[Hashable, list[Node]] = {}
-    for c in clusters:
-        if c.kind == "loop":
-            found.setdefault(_same_loop(c.roots[0]), []).append(c.roots[0])
-    return found
 
 
 def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: list[int]) -> TileLoop:
@@ -193,25 +199,6 @@ def _beside(
         if (home.kind, home.index) == ("output", output):
             homes[n] = replace(home, kind="temp", index=number)
     return target, number, temps[number]
-
-
-def _renumbered(
-    calls: Sequence[TileCall | ExchangeCall | TileLoop],
-    copies: Sequence[tuple[int, int, int]],
-    temps: Sequence[int],
-) -> TileProgram:
-    """Only the temporaries that something uses."""
-    used: dict[int, int] = {}
-
-    def number(i: int) -> int:
-        return used.setdefault(i, len(used))
-
-    def named(ref: BufferRef) -> BufferRef:
-        return replace(ref, index=number(ref.index)) if ref.kind == "temp" else ref
-
-    done = _renamed(calls, named)
-    moved = tuple((target, number(i), nbytes) for target, i, nbytes in copies)
-    return TileProgram(done, moved, tuple(temps[i] for i in used))
 
 
 def _renamed(

@@ -269,25 +269,23 @@ def _sources(facts: Any, texts: bytes) -> tuple[KernelSource, ...]:
     for program in facts:
         format, nbytes, entry, params, options = _fields(program, keys, "a program")
         end = begin + _size(nbytes)
-        found.append(_source(format, texts[begin:end], entry, params, options))
+        try:
+            whole = texts[begin:end].decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise ProgramTextError(f"a program's text is no text: {error}") from error
+        found.append(
+            KernelSource(
+                _word(format),
+                whole,
+                _word(entry),
+                _all(params, _param, "params"),
+                _all(options, _option, "options"),
+            )
+        )
         begin = end
     if begin != len(texts):
         raise ProgramTextError(f"texts of {begin} bytes; there are {len(texts)}")
     return tuple(found)
-
-
-def _source(format: Any, text: bytes, entry: Any, params: Any, options: Any) -> KernelSource:
-    try:
-        whole = text.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise ProgramTextError(f"a program's text is no text: {error}") from error
-    return KernelSource(
-        _word(format),
-        whole,
-        _word(entry),
-        _all(params, _param, "params"),
-        _all(options, _option, "options"),
-    )
 
 
 def _param(facts: Any) -> Param:
@@ -304,24 +302,6 @@ def _param(facts: Any) -> Param:
 def _option(facts: Any) -> tuple[str, str]:
     name, value = _items(facts, 2, "an option")
     return _word(name), _word(value)
-
-
-def _check_loop(call: LoopCall) -> None:
-    """The buffers of a loop are those that its body takes and gives."""
-    carried = [c.begin.nbytes for c in call.carried]
-    ends = [n for c in call.carried for n in (c.end.nbytes, c.other.nbytes)]
-    read = [*(c.nbytes for c in call.consts), *carried]
-    inputs, outputs = ([t.nbytes for t in ts] for ts in (call.body.inputs, call.body.outputs))
-    steps = call.steps
-    whole = [*read, *(r.nbytes for r in call.rows)]
-    wanted = [*inputs[: len(read)], *(n * steps for n in inputs[len(read) :])]
-    made = [*carried, *(s.nbytes for s in call.stacks)]
-    given = [*outputs[: len(carried)], *(n * steps for n in outputs[len(carried) :])]
-    if not steps or whole != wanted or made != given or ends != [n for n in carried for _ in "12"]:
-        raise ProgramTextError("the buffers of a loop are not those of its body")
-    first = call.body.inputs[len(call.consts)] if call.carried else None
-    if call.tested and first != Type((), DType.BOOL):
-        raise ProgramTextError("the first value that a tested loop carries is a bool")
 
 
 class _Calls:
@@ -413,7 +393,26 @@ class _Calls:
             _flag(reverse),
             _flag(tested),
         )
-        _check_loop(call)
+        # The buffers of a loop are those that its body takes and gives.
+        carried = [c.begin.nbytes for c in call.carried]
+        ends = [n for c in call.carried for n in (c.end.nbytes, c.other.nbytes)]
+        read = [*(c.nbytes for c in call.consts), *carried]
+        inputs, outputs = ([t.nbytes for t in ts] for ts in (call.body.inputs, call.body.outputs))
+        steps = call.steps
+        whole = [*read, *(r.nbytes for r in call.rows)]
+        wanted = [*inputs[: len(read)], *(n * steps for n in inputs[len(read) :])]
+        made = [*carried, *(s.nbytes for s in call.stacks)]
+        given = [*outputs[: len(carried)], *(n * steps for n in outputs[len(carried) :])]
+        if (
+            not steps
+            or whole != wanted
+            or made != given
+            or ends != [n for n in carried for _ in "12"]
+        ):
+            raise ProgramTextError("the buffers of a loop are not those of its body")
+        first = call.body.inputs[len(call.consts)] if call.carried else None
+        if call.tested and first != Type((), DType.BOOL):
+            raise ProgramTextError("the first value that a tested loop carries is a bool")
         return call
 
     def _carried(self, facts: Any) -> CarriedValue:

@@ -31,35 +31,33 @@ def evaluated(n: Node, values: Mapping[Node, NDArray], inputs: Mapping[Node, NDA
     """The value of a node by those of its operands; raises as `interpret`."""
     operands = (_given(n, inputs),) if n.op == "input" else tuple(values[s] for s in n.srcs)
     if n.op == "loop":
-        return checked(n, _loop(n, operands))
+        # The results of a loop that are of its element type.
+        body, consts, steps = n["body"], n["consts"], n["steps"]
+        results = results_of(dict(n.attrs))
+        end = consts + n["carried"]
+        carried, rows = list(operands[consts:end]), operands[end:]
+        stacked = [
+            np.zeros(t.shape, NUMPY[t.dtype])
+            for t in results.types[n["carried"] :]
+            if steps < UNBOUNDED
+        ]
+        for step in range(steps):
+            if n["tested"] and not carried[0]:
+                break
+            i = steps - 1 - step if n["reverse"] else step
+            given = (*operands[:consts], *carried, *(x[i] for x in rows))
+            made = interpret(
+                body.outputs, dict(zip(body.inputs, map(np.asarray, given), strict=True))
+            )
+            carried = made[: len(carried)]
+            for stack, value in zip(stacked, made[len(carried) :], strict=True):
+                stack[i] = value
+        flat = [np.ravel([*carried, *stacked][i]) for i, _ in results.places(n.dtype)]
+        return checked(n, np.concatenate(flat))
     reference = OPS[n.op].reference
     if reference is None:
         raise GraphError(f"{n.op} has no value of its own; it {OPS[n.op].meaning}")
     return checked(n, reference(n, operands))
-
-
-def _loop(n: Node, operands: Sequence[NDArray]) -> NDArray:
-    """The results of a loop that are of its element type."""
-    body, consts, steps = n["body"], n["consts"], n["steps"]
-    results = results_of(dict(n.attrs))
-    end = consts + n["carried"]
-    carried, rows = list(operands[consts:end]), operands[end:]
-    stacked = [
-        np.zeros(t.shape, NUMPY[t.dtype])
-        for t in results.types[n["carried"] :]
-        if steps < UNBOUNDED
-    ]
-    for step in range(steps):
-        if n["tested"] and not carried[0]:
-            break
-        i = steps - 1 - step if n["reverse"] else step
-        given = (*operands[:consts], *carried, *(x[i] for x in rows))
-        made = interpret(body.outputs, dict(zip(body.inputs, map(np.asarray, given), strict=True)))
-        carried = made[: len(carried)]
-        for stack, value in zip(stacked, made[len(carried) :], strict=True):
-            stack[i] = value
-    flat = [np.ravel([*carried, *stacked][i]) for i, _ in results.places(n.dtype)]
-    return np.concatenate(flat)
 
 
 def expanded(outputs: Sequence[Node]) -> list[Node]:

@@ -77,7 +77,18 @@ def interpret_world(programs: Sequence[RankProgram], lines: Lines) -> list[list[
             alone = {r: list(rank.waiting.values()) for r, rank in enumerate(ranks) if rank.waiting}
             raise GraphError(f"exchanges to which not all ranks come: {alone}")
         for line, taking_part, key in met:
-            _exchange([ranks[r] if r in taking_part else None for r in line], key)
+            # Compute an exchange on the ranks of a group that take part.
+            members = [ranks[r] if r in taking_part else None for r in line]
+            nodes = [None if member is None else member.waiting.pop(key) for member in members]
+            operands = [
+                None if member is None or n is None else tuple(member.values[s] for s in n.srcs)
+                for member, n in zip(members, nodes, strict=True)
+            ]
+            first = next(n for n in nodes if n is not None)
+            results = exchange_of(first).together(first, operands)
+            for member, n, result in zip(members, nodes, results, strict=True):
+                if member is not None and n is not None:
+                    member.values[n] = checked(n, result)
         for rank in ranks:
             rank.go_on()
     return [[rank.values[n] for n in rank.outputs] for rank in ranks]
@@ -104,17 +115,3 @@ def _parties(n: Node, line: Sequence[int]) -> list[list[int]]:
         joined = set[int]().union(*(p for p in parties if p & set(pair)))
         parties = [p for p in parties if not p & joined] + [joined]
     return [[line[rank] for rank in sorted(party)] for party in parties]
-
-
-def _exchange(line: Sequence[_RankRun | None], key: Hashable) -> None:
-    """Compute an exchange on the ranks of a group that take part."""
-    nodes = [None if rank is None else rank.waiting.pop(key) for rank in line]
-    operands = [
-        None if rank is None or n is None else tuple(rank.values[s] for s in n.srcs)
-        for rank, n in zip(line, nodes, strict=True)
-    ]
-    first = next(n for n in nodes if n is not None)
-    results = exchange_of(first).together(first, operands)
-    for rank, n, result in zip(line, nodes, results, strict=True):
-        if rank is not None and n is not None:
-            rank.values[n] = checked(n, result)

@@ -22,19 +22,16 @@ def _cast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
     if n.dtype is DType.BOOL:
         return np.asarray(widened(x) != 0)
     if n.dtype.is_int and n.srcs[0].dtype.is_float:
-        return _saturated(doubled(x), n.dtype)
+        # Truncated toward zero, held within the type's range; NaN gives 0.
+        x = doubled(x)
+        low, high = bounds(n.dtype)
+        whole, above = np.trunc(x), x >= float(high + 1)
+        inside = ~(above | (whole < low) | np.isnan(x))
+        result = np.where(inside, whole, 0).astype(NUMPY[n.dtype])
+        result[above] = high
+        result[whole < low] = low
+        return result
     return rounded(x, n.dtype)
-
-
-def _saturated(x: NDArray, dtype: DType) -> NDArray:
-    """Truncated toward zero, held within the type's range; NaN gives 0."""
-    low, high = bounds(dtype)
-    whole, above = np.trunc(x), x >= float(high + 1)
-    inside = ~(above | (whole < low) | np.isnan(x))
-    result = np.where(inside, whole, 0).astype(NUMPY[dtype])
-    result[above] = high
-    result[whole < low] = low
-    return result
 
 
 def _cast_gradient(n: Node, d: Node) -> tuple[Node | None]:

@@ -76,32 +76,30 @@ def _scatter_gradient(n: Node, d: Node) -> tuple[Node, None, Node]:
     if kind == "set":
         return scatter("set", d, index, g.full_like(updates, 0), *at), None, here
     if kind == "prod":
-        return _of_product(n, d)
+        # The product of the others, some of which may be 0.
+        base, index, updates = n.srcs
+        at = (n["axis"], n["batch"])
+        empty = [g.eq(x, g.full_like(x, 0)) for x in (base, updates)]
+        solid = [
+            g.where(e, g.full_like(x, 1), x) for e, x in zip(empty, (base, updates), strict=True)
+        ]
+        product = scatter("prod", solid[0], index, solid[1], *at)
+        zeros = scatter("sum", g.cast(empty[0], d.dtype), index, g.cast(empty[1], d.dtype), *at)
+
+        def of(x: Node, is_zero: Node, whole: Node, count: Node) -> Node:
+            nothing, one = g.full_like(x, 0), g.full_like(x, 1)
+            alone = g.where(g.eq(count, one), whole, nothing)
+            rest = g.where(g.eq(count, nothing), g.div(whole, g.where(is_zero, one, x)), nothing)
+            return g.where(is_zero, alone, rest)
+
+        scaled = g.mul(product, d)
+        there = of(updates, empty[1], gather(scaled, index, *at), gather(zeros, index, *at))
+        return of(base, empty[0], scaled, zeros), None, there
     own, theirs = g.eq(base, n), g.eq(updates, gather(n, index, *at))
     number = scatter("sum", g.cast(own, d.dtype), index, g.cast(theirs, d.dtype), *at)
     share = g.div(d, number)
     part = g.where(theirs, gather(share, index, *at), g.full_like(updates, 0))
     return g.where(own, share, g.full_like(base, 0)), None, part
-
-
-def _of_product(n: Node, d: Node) -> tuple[Node, None, Node]:
-    """The product of the others, some of which may be 0."""
-    base, index, updates = n.srcs
-    at = (n["axis"], n["batch"])
-    empty = [g.eq(x, g.full_like(x, 0)) for x in (base, updates)]
-    solid = [g.where(e, g.full_like(x, 1), x) for e, x in zip(empty, (base, updates), strict=True)]
-    product = scatter("prod", solid[0], index, solid[1], *at)
-    zeros = scatter("sum", g.cast(empty[0], d.dtype), index, g.cast(empty[1], d.dtype), *at)
-
-    def of(x: Node, is_zero: Node, whole: Node, count: Node) -> Node:
-        nothing, one = g.full_like(x, 0), g.full_like(x, 1)
-        alone = g.where(g.eq(count, one), whole, nothing)
-        rest = g.where(g.eq(count, nothing), g.div(whole, g.where(is_zero, one, x)), nothing)
-        return g.where(is_zero, alone, rest)
-
-    scaled = g.mul(product, d)
-    there = of(updates, empty[1], gather(scaled, index, *at), gather(zeros, index, *at))
-    return of(base, empty[0], scaled, zeros), None, there
 
 
 def _taken(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:

@@ -40,33 +40,29 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[0].with_dtype(I64)
 
 
-def _keys(x: Node, descending: bool) -> Node:
-    """Integers with a sign in the order of x: of floats their bits, with those below the sign
-    turned around in negative numbers."""
-    if x.dtype is DType.BOOL or (x.dtype.is_int and x.dtype.bits < 32):
-        keys = g.cast(x, DType.I32)
-    elif x.dtype.is_float:
-        wide = g.cast(x, x.dtype.computed_in)
+def _rowwise(x: Node, axis: int, descending: bool) -> tuple[Node, tuple[int, ...]]:
+    """The keys of x as [rows, size], and the order of x's axes in which the rows lie."""
+    order = (*(i for i in range(len(x.shape)) if i != axis), axis)
+    moved = g.permute(x, order)
+    size = moved.shape[-1]
+    # Integers with a sign in the order of x: of floats their bits, with those below the sign
+    # turned around in negative numbers.
+    if moved.dtype is DType.BOOL or (moved.dtype.is_int and moved.dtype.bits < 32):
+        keys = g.cast(moved, DType.I32)
+    elif moved.dtype.is_float:
+        wide = g.cast(moved, moved.dtype.computed_in)
         bits = I64 if wide.dtype is DType.F64 else DType.I32
         zero = g.full_like(wide, 0)
         keys = g.bitcast(g.where(g.eq(wide, zero), zero, wide), bits)
         turned = g.xor(keys, g.full_like(keys, int(highest(bits))))
         keys = g.where(g.lt(keys, g.full_like(keys, 0)), turned, keys)
         keys = g.where(g.ne(wide, wide), g.full_like(keys, int(highest(bits))), keys)
-    elif x.dtype.kind == "u":
-        bits = I64 if x.dtype.bits == 64 else DType.I32
-        keys = g.xor(g.bitcast(x, bits), g.full(x.shape, int(lowest(bits)), bits))
+    elif moved.dtype.kind == "u":
+        bits = I64 if moved.dtype.bits == 64 else DType.I32
+        keys = g.xor(g.bitcast(moved, bits), g.full(moved.shape, int(lowest(bits)), bits))
     else:
-        keys = x
-    return g.not_(keys) if descending else keys
-
-
-def _rowwise(x: Node, axis: int, descending: bool) -> tuple[Node, tuple[int, ...]]:
-    """The keys of x as [rows, size], and the order of x's axes in which the rows lie."""
-    order = (*(i for i in range(len(x.shape)) if i != axis), axis)
-    moved = g.permute(x, order)
-    size = moved.shape[-1]
-    return g.reshape(_keys(moved, descending), (moved.type.size // size, size)), order
+        keys = moved
+    return g.reshape(g.not_(keys) if descending else keys, (moved.type.size // size, size)), order
 
 
 def _from_rows(places: Node, x: Node, order: tuple[int, ...]) -> Node:

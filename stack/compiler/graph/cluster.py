@@ -88,39 +88,33 @@ class Nest:
     def _with(self, roots: Iterable[Node]) -> Nest | Want:
         self._walk.begin()
         for root in roots:
-            self._add(root)
+            # How the root is another root in another order, if it is that and nothing else; of a
+            # product it may be a part.
+            source, views = moved_from(root, self._computes, self.kind)
+            if not self._computes(source) or all(v.op not in ("permute", "slice") for v in views):
+                moved = None
+            else:
+                moved = Moved(source, views)
+            index = self.space.index(root)
+            if moved:
+                self.moved[root] = moved
+                index, guards = moved.index(self.space.index(moved.source), self._walk.regroup)
+                if guards:
+                    self.kept[root] = guards
+            elif root.op not in _KINDS:
+                self.exprs[root] = (
+                    self._walk.operand(root.srcs[0], axis_index(self.space.axes))
+                    if root.op == "reduce"
+                    else self._walk.value(root, index)
+                )
+                self.reads[root] = reads(self.exprs[root])
+            self.own[root] = self._homes[root].offset(index, self._walk.regroup)
             if self._walk.first is not None:
                 return self._walk.first
         return self
 
-    def _add(self, root: Node) -> None:
-        moved = self._moved(root)
-        index = self.space.index(root)
-        if moved:
-            self.moved[root] = moved
-            index, guards = moved.index(self.space.index(moved.source), self._walk.regroup)
-            if guards:
-                self.kept[root] = guards
-        elif root.op not in _KINDS:
-            self.exprs[root] = self._expression(root, index)
-            self.reads[root] = reads(self.exprs[root])
-        self.own[root] = self._homes[root].offset(index, self._walk.regroup)
-
-    def _moved(self, root: Node) -> Moved | None:
-        """How the root is another root in another order, if it is that and nothing else; of a
-        product it may be a part."""
-        source, views = moved_from(root, self._computes, self.kind)
-        if not self._computes(source) or all(v.op not in ("permute", "slice") for v in views):
-            return None
-        return Moved(source, views)
-
     def _computes(self, n: Node) -> bool:
         return n in self.own and n not in self.moved
-
-    def _expression(self, root: Node, index: Index) -> Expr:
-        if root.op == "reduce":
-            return self._walk.operand(root.srcs[0], axis_index(self.space.axes))
-        return self._walk.value(root, index)
 
     def is_local(self) -> bool:
         """Whether every read of the nest's own roots is of this iteration's element."""

@@ -53,7 +53,19 @@ class Fusion:
         order = in_turns(list(alone))
         self._turn = _turns(order, needs)
         for root in order:
-            self._add(root, alone[root])
+            single = alone[root]
+            into = next((c for c in self._candidates(root) if self._joins(root, c)), single)
+            if into is single:
+                self.clusters.append(into)
+                self._after[into] = set()
+            self.of[root] = into
+            for need in self.needs[root]:
+                self._readers.setdefault(need, []).append(into)
+                self._after[into] |= self.producers(need) - {into}
+            if is_exchange(root):
+                # In the order of their turns: no kernel for one may need a later one.
+                self._after[into].update(self._exchanges[-1:])
+                self._exchanges.append(into)
         self._number = {root: i for i, root in enumerate(order)}
         # Merge kernels over the same rows that met only after both had begun.
         for cluster in list(self.clusters):
@@ -77,20 +89,6 @@ class Fusion:
         if root.op != "concat":
             return [root]
         return [w for piece in self.needs[root] for w in self.writers(piece)]
-
-    def _add(self, root: Node, alone: Cluster) -> None:
-        cluster = next((c for c in self._candidates(root) if self._joins(root, c)), alone)
-        if cluster is alone:
-            self.clusters.append(cluster)
-            self._after[cluster] = set()
-        self.of[root] = cluster
-        for need in self.needs[root]:
-            self._readers.setdefault(need, []).append(cluster)
-            self._after[cluster] |= self.producers(need) - {cluster}
-        if is_exchange(root):
-            # In the order of their turns: no kernel for one may need a later one.
-            self._after[cluster].update(self._exchanges[-1:])
-            self._exchanges.append(cluster)
 
     # one more root
 

@@ -56,7 +56,10 @@ def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
     waiting = {c: len(needs) for c, needs in before.items()}
     ready = [key(c) for c in clusters if not waiting[c]]
     heapq.heapify(ready)
-    followers = _followers(before)
+    followers: dict[Cluster, list[Cluster]] = {cluster: [] for cluster in before}
+    for cluster, needs in before.items():
+        for need in needs:
+            followers[need].append(cluster)
     out: list[Cluster] = []
     while ready:
         *_, c = heapq.heappop(ready)
@@ -90,14 +93,6 @@ def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
         if given and c not in awaited:
             turn[c] = min(max(given) + 2, len(exchanges))
     return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
-
-
-def _followers(before: Extra) -> dict[Cluster, list[Cluster]]:
-    after: dict[Cluster, list[Cluster]] = {c: [] for c in before}
-    for c, needs in before.items():
-        for need in needs:
-            after[need].append(c)
-    return after
 
 
 def update_in_place(

@@ -48,18 +48,17 @@ def _reduce(n: Node) -> Node | None:
         return build.reduce(n["kind"], x, long) if long else x
     if x.dtype is DType.BOOL:
         return build.cast(build.reduce(n["kind"], build.cast(x, DType.U8), axes), DType.BOOL)
-    return _two_steps(n, x, axes)
-
-
-def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
-    """A long reduction to few results, split so that the first step has parallel work.
-
-    The first step of a low-precision sum keeps float32, so that the result is rounded once.
-    """
+    # A long reduction to few results, split so that the first step has parallel work. The first
+    # step of a low-precision sum keeps float32, so that the result is rounded once.
     results, elements = hint(n.type.size), hint(x.type.size)
     if results >= FEW or elements // results < DEEP or elements < LONG:
         return None
-    x, axes = _merged(x, axes)
+    # x with its first reduced axes as one, where they are neighbours: sums over the rows of a
+    # batch are the same whether it has them along one axis or two.
+    count = next((i for i, a in enumerate(axes) if a != axes[0] + i), len(axes))
+    begin, end = axes[0], axes[0] + count
+    merged = (*x.shape[:begin], prod(x.shape[begin:end]), *x.shape[end:])
+    x, axes = build.reshape(x, merged), (begin, *(a - count + 1 for a in axes[count:]))
     axis = max(axes, key=lambda a: hint(x.shape[a]))
     parts = _parts(
         known_divisor(x.shape[axis]), FEW if results == 1 else max(2, 8 * FEW // results)
@@ -74,15 +73,6 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
     first = build.reduce(n["kind"], split, moved)
     second = build.reduce(n["kind"], first, (axis,))
     return build.cast(build.reshape(second, n.shape), n.dtype)
-
-
-def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
-    """x with its first reduced axes as one, where they are neighbours: sums over the rows of a
-    batch are the same whether it has them along one axis or two."""
-    count = next((i for i, a in enumerate(axes) if a != axes[0] + i), len(axes))
-    first, end = axes[0], axes[0] + count
-    merged = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
-    return build.reshape(x, merged), (first, *(a - count + 1 for a in axes[count:]))
 
 
 def _parts(size: int, most: int) -> int:

@@ -109,7 +109,10 @@ class _Line:
                 self.readers[s].append(i)
         early = self.order[: self.peak + 1]
         self.own = [n for n in early if n not in self.free]
-        saved = [self._nbytes(n) if self.readers[n] and self._is_late(n) else 0 for n in early]
+        saved = [
+            self._nbytes(n) if self.readers[n] and self.readers[n][-1] > self.peak else 0
+            for n in early
+        ]
         self.saved = list(accumulate(saved))
         change = [0] * (len(early) + 1)
         for n in self.own:
@@ -137,9 +140,6 @@ class _Line:
 
     def _nbytes(self, n: Node) -> int:
         return n.type.nbytes if n in self.stored and n not in self.free else 0
-
-    def _is_late(self, n: Node) -> bool:
-        return self.readers[n][-1] > self.peak
 
     def _peak(self) -> int:
         """The last place before which most bytes are computed that are read behind it."""
@@ -223,18 +223,17 @@ class _Copying:
             now = {s: self.done[s] for s in self.line.srcs[n]}
             for s in now:
                 if s in self.dropped or s in self.local:
-                    self.arrived.setdefault(self.segment[s], self._arriving(n))
+                    # What the first late reader of a segment reads besides: the newest of it.
+                    others = [s for s in self.line.srcs[n] if s in self.follows]
+                    latest = max(
+                        others,
+                        key=self.line.place.__getitem__,
+                        default=self.line.order[self.line.peak],
+                    )
+                    self.arrived.setdefault(self.segment[s], self.done[latest])
                     now[s] = self._copied(s, self.segment[s])
             self.done[n] = self.line.made(n, now.__getitem__)
         return tuple(self.done[o] for o in self.line.request.outputs)
-
-    def _arriving(self, reader: Node) -> Node:
-        """What the first late reader of a segment reads besides: the newest of it."""
-        others = [s for s in self.line.srcs[reader] if s in self.follows]
-        latest = max(
-            others, key=self.line.place.__getitem__, default=self.line.order[self.line.peak]
-        )
-        return self.done[latest]
 
     def _copied(self, root: Node, segment: int) -> Node:
         """A value that is computed again from what is kept, when the segment's gradient is

@@ -232,7 +232,18 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
             homes[n] = _whole(n, "temp", len(temps))
             temps.append(n.type.nbytes)
         if n.op == "concat":
-            _place_pieces(n, homes)
+            axis: int = n["axis"]
+            own = homes[n]
+            inner = prod(n.shape[axis + 1 :])
+            stride, start = n.shape[axis] * inner, 0
+            for piece in n.srcs:
+                run = piece.shape[axis] * inner
+                outer = prod(piece.shape[:axis]) if run else 1
+                # One run only: its stride does not matter, and equal to the run it reads as
+                # contiguous.
+                apart = run if outer == 1 else stride
+                homes[base(piece)] = Home(own.kind, own.index, own.base + start, run, apart, outer)
+                start += run
         if is_exchange(n) and exchange_of(n).in_place:
             below = base(n.srcs[0])
             if users[below] == 1 and not is_exchange(below):
@@ -242,17 +253,3 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
 
 def _whole(n: Node, kind: BufferKind, index: int) -> Home:
     return Home(kind, index, 0, n.type.size, n.type.size)
-
-
-def _place_pieces(n: Node, homes: dict[Node, Home]) -> None:
-    axis: int = n["axis"]
-    own = homes[n]
-    inner = prod(n.shape[axis + 1 :])
-    stride, start = n.shape[axis] * inner, 0
-    for piece in n.srcs:
-        run = piece.shape[axis] * inner
-        outer = prod(piece.shape[:axis]) if run else 1
-        # One run only: its stride does not matter, and equal to the run it reads as contiguous.
-        apart = run if outer == 1 else stride
-        homes[base(piece)] = Home(own.kind, own.index, own.base + start, run, apart, outer)
-        start += run

@@ -124,7 +124,16 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     if shape.k_run:
         steps = _divisor(shape.k_run // shape.together, steps)
     kt, unroll = steps * shape.together, _divisor(steps, 4) * shape.together
-    kc = _panel_depth(shape, info, nr, kt)
+    # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
+    # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
+    near = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
+    most = max(kt, near // (nr * shape.packed.nbytes) // kt * kt)
+    half = halved(shape.k, most, kt)
+    if half and half <= most and half % kt == 0:
+        kc = half
+    else:
+        parts = max(1, ceil_div(shape.k, most))
+        kc = max(kt, round_up(ceil_div(shape.k, parts), kt))
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
@@ -160,18 +169,6 @@ def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:
 def cache_nbytes(info: DeviceInfo, level: int) -> int:
     """The size of the nearest (0) or second (1) cache."""
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
-
-
-def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
-    """The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
-    needs, so that sums are those of its halves, or equal parts where k is too odd for that."""
-    nbytes = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
-    most = max(kt, nbytes // (nr * shape.packed.nbytes) // kt * kt)
-    half = halved(shape.k, most, kt)
-    if half and half <= most and half % kt == 0:
-        return half
-    parts = max(1, ceil_div(shape.k, most))
-    return max(kt, round_up(ceil_div(shape.k, parts), kt))
 
 
 def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:

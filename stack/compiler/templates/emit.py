@@ -21,7 +21,6 @@ from stack.compiler.graph.cluster import Cluster, Homes
 from stack.compiler.graph.operands import Operands, read_operands
 from stack.compiler.graph.ordered import Ordered, read_ordered
 from stack.compiler.graph.roots import Home, base, piece
-from stack.compiler.graph.space import Space
 from stack.compiler.program import BufferRef, ExchangeCall
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.family import Templates
@@ -200,7 +199,17 @@ class Emitter:
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(nest, work.stored)
         name = name_of(cluster)
-        problem = _loop_problem(name, nest.space, signature)
+        digest = hashlib.sha256(repr(signature.value()).encode()).hexdigest()[:32]
+        inner = (
+            nest.space.axes[-1:]
+            if nest.space.axes and nest.space.axes[-1] not in nest.space.reduced
+            else ()
+        )
+        parallel = prod(a.size for a in nest.space.parallel if a not in inner)
+        columns = prod(a.size for a in inner)
+        problem = LoopProblem(
+            name, digest, prod(a.size for a in nest.space.axes), parallel, columns
+        )
         sizes = self.choices.get(problem, LoopSizes) or self.templates.loops.sizes
 
         def emit(emission: Emission) -> Grid:
@@ -258,14 +267,6 @@ class Emitter:
 
 
 _ORDERED = {"scan": emit_scan, "scatter": emit_scatter}
-
-
-def _loop_problem(name: str, space: Space, signature: Signature) -> LoopProblem:
-    digest = hashlib.sha256(repr(signature.value()).encode()).hexdigest()[:32]
-    inner = space.axes[-1:] if space.axes and space.axes[-1] not in space.reduced else ()
-    rows = prod(a.size for a in space.parallel if a not in inner)
-    columns = prod(a.size for a in inner)
-    return LoopProblem(name, digest, prod(a.size for a in space.axes), rows, columns)
 
 
 def _sizes(kernel: Kernel, facts: Facts) -> dict[str, int]:

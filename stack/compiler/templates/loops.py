@@ -18,7 +18,7 @@ from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, wher
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
-from stack.compiler.graph.expr import Expr, reads
+from stack.compiler.graph.expr import reads
 from stack.compiler.graph.roots import base
 from stack.compiler.pairs import SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
@@ -201,7 +201,14 @@ class _Loops:
         assert self.vector is not None
         size, rows = self.vector.size, hint(prod(a.size for a in self.rows))
         if self.streams:
-            return self._stream_size()
+            # Columns of an instance: all cores have some, and the sums stay in the nearest cache.
+            assert self.vector is not None
+            sums = [r for r in self.nest.own if r.op == "reduce"]
+            nbytes = sum(compute_dtype(r.dtype).nbytes for r in sums) * self._stream_levels(sums)[1]
+            rows = hint(prod(a.size for a in self.rows))
+            shares = ceil_div(2 * max(1, self.emission.info.limits.instances), rows)
+            share = min(self.vector.size // shares, STREAM, STREAM_NBYTES // nbytes)
+            return round_up(max(share, 1), self.width)
         if self.inner:
             return self.width
         if self.turned is not None:
@@ -238,16 +245,6 @@ class _Loops:
         return bool(v.size > self.width and self.inner[0].size >= 2 * ROWS) and not any(
             self._in_loop(r) for r in own if self.level[r]
         )
-
-    def _stream_size(self) -> int:
-        """Columns of an instance: all cores have some, and the sums stay in the nearest cache."""
-        assert self.vector is not None
-        sums = [r for r in self.nest.own if r.op == "reduce"]
-        nbytes = sum(compute_dtype(r.dtype).nbytes for r in sums) * self._stream_levels(sums)[1]
-        rows = hint(prod(a.size for a in self.rows))
-        shares = ceil_div(2 * max(1, self.emission.info.limits.instances), rows)
-        share = min(self.vector.size // shares, STREAM, STREAM_NBYTES // nbytes)
-        return round_up(max(share, 1), self.width)
 
     def _stream_levels(self, sums: list[Node]) -> tuple[int, int]:
         """The rows that are added one after the other, and how many sums wait for their other half
@@ -461,7 +458,15 @@ class _Loops:
         carried = dict(zip(sums, acc, strict=True))
         for root in roots:
             if root in carried:
-                carried[root] = _combined(root, carried[root], scope, self.nest.exprs[root])
+                # The accumulator with this tile's elements in it; elements beyond the limit do not
+                # count.
+                held = carried[root]
+                value = broadcast(scope.tile(self.nest.exprs[root]), scope.shape)
+                for t in scope.tile_axes:
+                    if t.limit is not None and held.shape:
+                        neutral = const(identity(root["kind"], value.dtype), value.dtype)
+                        value = where(scope.valid(t), value, neutral)
+                carried[root] = binary(COMBINE[root["kind"]], held, value)
             else:
                 self._compute(scope, root)
         return [carried[r] for r in sums]
@@ -487,16 +492,6 @@ def _terms(root: Node) -> int:
 def _neutral(root: Node, shape: tuple[int, ...]) -> Node:
     dtype = compute_dtype(root.dtype)
     return const(identity(root["kind"], dtype), dtype, shape)
-
-
-def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
-    """The accumulator with this tile's elements in it; elements beyond the limit do not count."""
-    value = broadcast(scope.tile(expr), scope.shape)
-    for t in scope.tile_axes:
-        if t.limit is not None and acc.shape:
-            neutral = const(identity(root["kind"], value.dtype), value.dtype)
-            value = where(scope.valid(t), value, neutral)
-    return binary(COMBINE[root["kind"]], acc, value)
 
 
 def _width(size: int, lanes: int, unroll: int) -> int:

@@ -62,7 +62,17 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
     t, lanes = blocks, lanes_of(shape, info)
     tiles = ceil_div(t.mp, t.mr) * ceil_div(t.np, t.nr)
     partial = 2 * t.mr * (t.nr // lanes) * ceil_div(shape.k, t.kc) if shape.k > t.kc else 0
-    computed = tiles * (shape.k * _step(shape, info, t) + partial)
+    # Vector operations of one step of the innermost loop.
+    vectors = max(1, t.nr // lanes_of(shape, info))
+    sums, loads = t.mr * vectors, t.mr + vectors
+    spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
+    step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
+    width = shape.packed.nbytes
+    near, far = t.kc * t.nr * width, t.mc * t.kc * width
+    step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
+    computed = tiles * (
+        shape.k * (step * (OVERFLOW if far > cache_nbytes(info, 1) else 1)) + partial
+    )
     packed = PACK_COST * (t.mp + t.np) * shape.k / lanes
     one = computed + packed + LAUNCH_COST / lanes
     programs = ceil_div(shape.m, t.mp) * ceil_div(shape.n, t.np) * shape.batch
@@ -72,18 +82,6 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
 def rules_cost(shape: MatmulShape, info: DeviceInfo) -> float:
     """What the rules' own choice costs."""
     return cost(shape, info, choose_blocks(shape, info))
-
-
-def _step(shape: MatmulShape, info: DeviceInfo, t: Blocks) -> float:
-    """Vector operations of one step of the innermost loop."""
-    vectors = max(1, t.nr // lanes_of(shape, info))
-    sums, loads = t.mr * vectors, t.mr + vectors
-    spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
-    step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
-    width = shape.packed.nbytes
-    near, far = t.kc * t.nr * width, t.mc * t.kc * width
-    step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
-    return step * (OVERFLOW if far > cache_nbytes(info, 1) else 1)
 
 
 def _tiles(shape: MatmulShape, info: DeviceInfo) -> Iterator[tuple[int, int]]:

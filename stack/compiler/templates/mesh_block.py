@@ -157,9 +157,19 @@ def scratch_nbytes(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
 
 def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     """Seconds of the whole product, where the next pieces come while cores multiply."""
-    step = max(_compute_s(cores, b), _transfer_s(shape, cores, b))
+    # A step of one core: whole vectors, each of which is loaded for some rows of sums.
+    columns = round_up(b.columns, cores.lanes)
+    rows, vectors = min(ROWS, b.rows), min(VECTORS, columns // cores.lanes)
+    slower = max(1.0, (rows + vectors) / (rows * vectors))
+    wait = cores.latency * (PASS if b.together else STEP)
+    step = max(
+        2 * b.rows * columns * b.depth * slower / cores.rate + wait, _transfer_s(shape, cores, b)
+    )
     one = FIRST * cores.latency + ceil_div(shape.k, b.depth) * step + _results_s(shape, cores, b)
-    return _rounds(shape, cores, b) * one
+    # How often all cores compute a block.
+    down, across = cores.mesh if b.together else (1, 1)
+    blocks = ceil_div(shape.m, b.rows * down) * ceil_div(shape.n, b.columns * across) * shape.batch
+    return (blocks if b.together else ceil_div(blocks, cores.count)) * one
 
 
 def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
@@ -172,22 +182,6 @@ def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     whole = nbytes % line == 0 and shape.n * width % line == 0
     parts = 0 if whole else 1 if nbytes < line else 2
     return cores.count * runs * (nbytes / cores.bandwidth + parts * PART * cores.latency)
-
-
-def _rounds(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
-    """How often all cores compute a block."""
-    down, across = cores.mesh if b.together else (1, 1)
-    blocks = ceil_div(shape.m, b.rows * down) * ceil_div(shape.n, b.columns * across) * shape.batch
-    return blocks if b.together else ceil_div(blocks, cores.count)
-
-
-def _compute_s(cores: Cores, b: MeshBlock) -> float:
-    """A step of one core: whole vectors, each of which is loaded for some rows of sums."""
-    columns = round_up(b.columns, cores.lanes)
-    rows, vectors = min(ROWS, b.rows), min(VECTORS, columns // cores.lanes)
-    slower = max(1.0, (rows + vectors) / (rows * vectors))
-    wait = cores.latency * (PASS if b.together else STEP)
-    return 2 * b.rows * columns * b.depth * slower / cores.rate + wait
 
 
 def _transfer_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:

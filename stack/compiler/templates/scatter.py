@@ -40,7 +40,15 @@ def emit_scatter(found: Ordered, emission: Emission) -> Grid:
     share = _share(found, instances, emission)
     number, part = divided(program_id(0), share.count)
     scope, _ = blocks(found.root, before, after, emission, number)
-    held = _held(found, scope, emission, share, part)
+    # Scratch memory where transfers fill it and it holds a block of all slots of an instance.
+    room = _room(emission)
+    slots = share.slots if share.count == 1 else share.size * share.inner
+    size = slots * prod(scope.shape)
+    if room is None or size * found.root.dtype.nbytes > room:
+        held = _Held(found, emission, None, *share.of(part))
+    else:
+        memory = emission.b.alloc("held", found.root.dtype, size)
+        held = _Held(found, emission, memory, *share.of(part))
 
     def over_slots(body: Callable[[Tiles], None]) -> None:
         if share.count == 1:
@@ -178,14 +186,3 @@ class _Held:
 
     def _row(self, s: Tiles, slot: Node) -> Node:
         return mul(sub(slot, self.first), prod(s.shape))
-
-
-def _held(found: Ordered, scope: Tiles, emission: Emission, share: _Share, part: Node) -> _Held:
-    """Scratch memory where transfers fill it and it holds a block of all slots of an instance."""
-    room = _room(emission)
-    slots = share.slots if share.count == 1 else share.size * share.inner
-    size = slots * prod(scope.shape)
-    if room is None or size * found.root.dtype.nbytes > room:
-        return _Held(found, emission, None, *share.of(part))
-    memory = emission.b.alloc("held", found.root.dtype, size)
-    return _Held(found, emission, memory, *share.of(part))

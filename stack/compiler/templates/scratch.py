@@ -31,18 +31,14 @@ def with_scratch(
     cluster: Cluster, stored: Container[Node], homes: Homes, info: DeviceInfo
 ) -> tuple[Nest, dict[Node, Home]]:
     """The cluster's nest with scratch memory for what only a later pass reads, and those homes."""
-    rows = _row_homes(cluster, stored, _budget(info))
+    # Half of the device's scratch memory at most: a lowering may need some for itself.
+    space = info.space(SpaceKind.SCRATCHPAD)
+    rows = _row_homes(cluster, stored, min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0)
     if not rows:
         return cluster.nest, rows
     nest = settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows})
     assert isinstance(nest, Nest), f"rows in scratch memory have a place: {nest}"
     return nest, rows
-
-
-def _budget(info: DeviceInfo) -> int:
-    """Half of the device's scratch memory at most: a lowering may need some for itself."""
-    space = info.space(SpaceKind.SCRATCHPAD)
-    return min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0
 
 
 def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[Node, Home]:

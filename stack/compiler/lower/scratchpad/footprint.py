@@ -93,22 +93,19 @@ def _put(runs: list[Run], d: Dim, whole: bool) -> int | None:
         fixed = isinstance(last.length, int)
         touching = stride == reach or (whole and stride % last.stride == 0 and over <= _GAPS)
         if fixed and (touching or (whole and stride < reach and stride % last.stride == 0)):
-            runs[-1] = _longer(last, d, over)
+            count = last.count + (d.count - 1) * over
+            if d.length is None:
+                runs[-1] = Run(last.stride, count, count)
+            else:
+                missing = mul(sub(d.count, d.length), over)
+                # No step touches nothing, not even what every step shares with the next.
+                some = where(binary("lt", index(0), d.length), sub(count, missing), 0)
+                runs[-1] = Run(last.stride, count, binary("max", some, 0))
             return over
         if stride < reach:
             return None
     runs.append(Run(stride, d.count, d.size))
     return 1
-
-
-def _longer(run: Run, d: Dim, over: int) -> Run:
-    count = run.count + (d.count - 1) * over
-    if d.length is None:
-        return Run(run.stride, count, count)
-    missing = mul(sub(d.count, d.length), over)
-    # No step touches nothing, not even what every step shares with the next.
-    some = where(binary("lt", index(0), d.length), sub(count, missing), 0)
-    return Run(run.stride, count, binary("max", some, 0))
 
 
 def _placed(

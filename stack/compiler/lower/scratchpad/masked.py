@@ -11,7 +11,7 @@ from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.text.c import casts, memory
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.nest import LoopNest
-from stack.compiler.text.c.scope import PrivateArray, Scope
+from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import register
 
 I64 = DType.I64
@@ -64,10 +64,6 @@ def gather(scope: Scope, s: Gather, first: Node, mask: Node) -> None:
     far = f"{pointer(s.memory)} + {memory.scalar(scope, first)} + {low}"
     nbytes = f"({high} - {low}) * {dtype.nbytes}"
     out.do(f"{mover(scope, 'get')}((char *)({raw} + {low}), (char *)({far}), {nbytes}, 1, 0);")
-    scope.arrays[s.result] = _chosen(scope, s, wanted, raw)
-
-
-def _chosen(scope: Scope, s: Gather, wanted: PrivateArray, raw: str) -> PrivateArray:
     target, nest = scope.declare(s.result.type), LoopNest(scope, s.index.shape)
     at = nest.position[0].text
     other = "0"
@@ -77,7 +73,7 @@ def _chosen(scope: Scope, s: Gather, wanted: PrivateArray, raw: str) -> PrivateA
     held = wanted.at(nest.position)
     nest.do(f"{target.at(nest.position)} = {held} ? {value} : {other};", s.memory.dtype)
     nest.emit()
-    return target
+    scope.arrays[s.result] = target
 
 
 def neighbours(s: Gather) -> tuple[Node, Node] | None:

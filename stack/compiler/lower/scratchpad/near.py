@@ -13,7 +13,6 @@ from hal.tile.kernel import (
     Copy,
     Gather,
     Load,
-    Memory,
     Scatter,
     Statement,
     Store,
@@ -32,14 +31,10 @@ def named(number: int) -> str:
     return f"{_NAME}{number}"
 
 
-def _is_near(m: Memory) -> bool:
-    return m.name.startswith(_NAME)
-
-
 def load(scope: Scope, s: Load) -> None:
     """Nothing is copied where every element is there: between a transfer and the next one to its
     array nobody changes what it brought."""
-    if not _is_near(s.source.memory) or not _is_whole(s.source, s.result.shape):
+    if not s.source.memory.name.startswith(_NAME) or not _is_whole(s.source, s.result.shape):
         _one_by_one(scope, s, s.result.type.size)
         memory.load(scope, s)
         return

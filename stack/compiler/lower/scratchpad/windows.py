@@ -137,7 +137,9 @@ class _Windows:
             owner = self._owner(w)
             count = self._counts[owner.index]
             if owner is not self._instances:
-                w = w.in_strip(self._strip_steps(owner, count))
+                first, by = self._strips[owner.index], int(owner.step["value"])
+                length = counted(first, self._strip_end(owner, count), by)
+                w = w.in_strip(Steps(first, by, count, length))
             elif w.crossed[-1].joined:
                 w = w.with_most(count)
             else:
@@ -157,11 +159,6 @@ class _Windows:
         transfer = kind(local, access.memory, offset, found.runs)
         loop = self._owner(w) if w.open else w.crossed[-1].loop if w.crossed else None
         return HoistedAccess(near, transfer, loop)
-
-    def _strip_steps(self, loop: For, count: int) -> Steps:
-        first, step = self._strips[loop.index], int(loop.step["value"])
-        length = counted(first, self._strip_end(loop, count), step)
-        return Steps(first, step, count, length)
 
     def _strip_end(self, loop: For, count: int) -> Node:
         return binary("min", add(self._strips[loop.index], mul(loop.step, count)), loop.stop)
@@ -186,7 +183,11 @@ class _Windows:
     def _statement(self, s: Statement) -> list[Statement]:
         match s:
             case Load() | Store() if id(s) in self._plans:
-                return self._moved(s)
+                plan = self._plans[id(s)]
+                beside = [cast("Statement", plan.transfer)] if plan.loop is None else []
+                if isinstance(s, Load):
+                    return [*beside, Load(s.result, plan.local, s.other)]
+                return [Store(plan.local, s.value), *beside]
             case For():
                 gets, puts = (_together(t) for t in self._outside(s))
                 inner = replace(s, body=self._block(s.body))
@@ -196,13 +197,6 @@ class _Windows:
             case If():
                 return [If(s.condition, self._block(s.then), self._block(s.orelse))]
         return [s]
-
-    def _moved(self, s: Load | Store) -> list[Statement]:
-        plan = self._plans[id(s)]
-        beside = [cast("Statement", plan.transfer)] if plan.loop is None else []
-        if isinstance(s, Load):
-            return [*beside, Load(s.result, plan.local, s.other)]
-        return [Store(plan.local, s.value), *beside]
 
     def _outside(self, s: For) -> tuple[list[Get], list[Put]]:
         """The gets and puts that stand outside of a loop."""

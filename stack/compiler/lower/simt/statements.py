@@ -64,27 +64,18 @@ def _for(group: GroupText, scope: Scope, s: For) -> None:
         inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
         block(group, inner, s.body, [c.next for c in s.carried])
         following = [(c.next, layout) for c, layout in zip(s.carried, layouts, strict=True)]
-        _carry(group, inner, following, carried)
+        # All values of the next step are computed before the first one is changed.
+        if len(carried) == 1:
+            _assign(group, inner, carried[0], *following[0])
+        else:
+            values = [_copied(group, inner, n, layout) for n, layout in following]
+            for array, value, (_, layout) in zip(carried, values, following, strict=True):
+                nest = group.nest(inner, layout)
+                nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
+                nest.emit()
         group.done()
     group.fence.join(entered)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
-
-
-def _carry(
-    group: GroupText,
-    scope: Scope,
-    following: Sequence[tuple[Node, Layout]],
-    carried: Sequence[PrivateArray],
-) -> None:
-    """All values of the next step are computed before the first one is changed."""
-    if len(carried) == 1:
-        _assign(group, scope, carried[0], *following[0])
-        return
-    values = [_copied(group, scope, n, layout) for n, layout in following]
-    for array, value, (_, layout) in zip(carried, values, following, strict=True):
-        nest = group.nest(scope, layout)
-        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
-        nest.emit()
 
 
 def _copied(group: GroupText, scope: Scope, n: Node, layout: Layout) -> PrivateArray:

@@ -105,7 +105,34 @@ class LoopNest:
                 if missing:
                     stack.extend(missing)
                     continue
-                self._compute(n, at, [self._operand(*p) for p in needs])
+                operands = [self._operand(*p) for p in needs]
+                level = max((i.level for i in at), default=0)
+                value = self._expression(n, at, operands)
+                if n in self.scope.arrays and n.shape:
+                    self._spend(level, "near", n.dtype.nbytes)
+                elif (
+                    n.op in ELEMENTWISE
+                    and not self._is_written_out(n)
+                    and n not in self.scope.arrays
+                ):
+                    kind, amount = work(n)
+                    if n.shape:
+                        self._spend(level, kind, amount)
+                    else:
+                        self.scope.out.spend(kind, amount)
+                if n.op not in _NAMED:
+                    name = self.scope.out.name("t")
+                    line = f"const {register(self.scope.out.dialect, n.dtype)} {name} = {value};"
+                    # A tile of one element may give a scalar, which is written before the loops.
+                    if n.type.size > 1:
+                        self._lines[level].append(line)
+                    else:
+                        self.scope.out.do(line)
+                    value = name
+                if n.shape:
+                    self._known[n, tuple(i.text for i in at)] = value
+                else:
+                    self.scope.scalars[n] = value
             stack.pop()
         return self._operand(root, position)
 
@@ -134,34 +161,6 @@ class LoopNest:
 
     def _is_written_out(self, n: Node) -> bool:
         return is_written_out(n, self.scope.out.dialect.has)
-
-    def _compute(self, n: Node, at: Position, operands: list[str]) -> None:
-        level = max((i.level for i in at), default=0)
-        value = self._expression(n, at, operands)
-        self._price(n, level)
-        if n.op not in _NAMED:
-            name = self.scope.out.name("t")
-            line = f"const {register(self.scope.out.dialect, n.dtype)} {name} = {value};"
-            # A tile of one element may give a scalar, which is written before the loops.
-            if n.type.size > 1:
-                self._lines[level].append(line)
-            else:
-                self.scope.out.do(line)
-            value = name
-        if n.shape:
-            self._known[n, tuple(i.text for i in at)] = value
-        else:
-            self.scope.scalars[n] = value
-
-    def _price(self, n: Node, level: int) -> None:
-        if n in self.scope.arrays and n.shape:
-            self._spend(level, "near", n.dtype.nbytes)
-        elif n.op in ELEMENTWISE and not self._is_written_out(n) and n not in self.scope.arrays:
-            kind, amount = work(n)
-            if n.shape:
-                self._spend(level, kind, amount)
-            else:
-                self.scope.out.spend(kind, amount)
 
     def _expression(self, n: Node, at: Position, operands: list[str]) -> str:
         out = self.scope.out

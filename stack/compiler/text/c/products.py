@@ -94,21 +94,17 @@ def add(scope: Scope, s: For, dots: list[Node], parts: list[_RowPart]) -> None:
     scope.out.do(scope.out.dialect.fused)
     loads = {x.result: x for x in s.body if isinstance(x, Load)}
     for n in dots:
-        _add(scope, n, loads, parts)
-
-
-def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_RowPart]) -> None:
-    a, b = loads[n.srcs[0]], loads[n.srcs[1]]
-    for k in range(a.result.shape[1]):
-        right = {
-            column: _row(scope, b, k, column, width)
-            for column, width in dict.fromkeys((p.column, p.width) for p in parts)
-        }
-        left = [_left(scope, a, row, k) for row in range(n.shape[0])]
-        for p in parts:
-            kind = _kind(scope, n.dtype, p.width)
-            factor = scope.out.dialect.splat.format(kind, left[p.row])
-            scope.out.do(f"{p.name} = {factor} * {right[p.column]} + {p.name};")
+        a, b = loads[n.srcs[0]], loads[n.srcs[1]]
+        for k in range(a.result.shape[1]):
+            right = {
+                column: _row(scope, b, k, column, width)
+                for column, width in dict.fromkeys((p.column, p.width) for p in parts)
+            }
+            left = [_left(scope, a, row, k) for row in range(n.shape[0])]
+            for p in parts:
+                kind = _kind(scope, n.dtype, p.width)
+                factor = scope.out.dialect.splat.format(kind, left[p.row])
+                scope.out.do(f"{p.name} = {factor} * {right[p.column]} + {p.name};")
 
 
 def _row(scope: Scope, s: Load, k: int, column: int, width: int) -> str:

@@ -61,7 +61,15 @@ def _ahead(t: TileValues, x: Node, places: list[tuple[int, int]]) -> Callable[[i
 def _reduce(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     if n["axis"] < len(x.shape) - 1:
-        return _reduce_rows(t, n, row, piece)
+        # Along an axis that is not the last: rows are combined as they are.
+        (x,) = n.srcs
+        axis = n["axis"]
+        inner = rows(x.shape[axis + 1 :])
+        outer, within = divmod(row, inner)
+        width = t.widths(n)[piece]
+        first = outer * x.shape[axis] * inner + within
+        value = _ahead(t, x, [(first + i * inner, piece) for i in range(x.shape[axis])])
+        return _tree(_combine(t, n), width, x.shape[axis], value)
     first = row * columns(n.shape) + piece * t.lanes
     width = t.widths(n)[piece]
     if width == 1:
@@ -75,18 +83,6 @@ def _reduce_element(t: TileValues, n: Node, row: int, column: int) -> str:
     if n["axis"] < len(x.shape) - 1:
         return t.extract(n, row, column)
     return _reduce_row(t, n, row * columns(n.shape) + column)
-
-
-def _reduce_rows(t: TileValues, n: Node, row: int, piece: int) -> str:
-    """Along an axis that is not the last: rows are combined as they are."""
-    (x,) = n.srcs
-    axis = n["axis"]
-    inner = rows(x.shape[axis + 1 :])
-    outer, within = divmod(row, inner)
-    width = t.widths(n)[piece]
-    first = outer * x.shape[axis] * inner + within
-    value = _ahead(t, x, [(first + i * inner, piece) for i in range(x.shape[axis])])
-    return _tree(_combine(t, n), width, x.shape[axis], value)
 
 
 def _reduce_row(t: TileValues, n: Node, row: int) -> str:

@@ -60,7 +60,36 @@ class Body:
                 limits = dict(self._unproven(statements, i))
                 if limits:
                     return self._versions(statements, i, outs, limits)
-            self._statement(statements[i])
+            s = statements[i]
+            t = self.tiles
+            if isinstance(s, Load | Gather):
+                self.pending.add(s)
+                self.defined.add(s.result)
+            elif isinstance(s, Store):
+                store(t, self.pending, s)
+            elif isinstance(s, For):
+                self._force_before([s])
+                self._loop(s)
+            elif isinstance(s, If):
+                self._force_before([s])
+                out = self.tiles.out
+                condition = self.tiles.scalar(s.condition)
+                then, orelse, after = out.label("then"), out.label("else"), out.label("end")
+                out.branch(condition, then, orelse)
+                for label, branch in ((then, s.then), (orelse, s.orelse)):
+                    out.begin(label)
+                    with self.tiles.scope():
+                        self.block(branch)
+                    out.jump(after)
+                out.begin(after)
+            elif isinstance(s, Alloc):
+                m = s.memory
+                t.env.pointers[m.name] = t.out.alloca(memory(m.dtype), max(m.size, 1), 64)
+            elif isinstance(s, Scatter | Atomic | Copy):
+                self.pending.force()
+                _WRITES[type(s)](t, s)
+            else:
+                assert isinstance(s, Wait | Barrier)
         return [p for n in outs for p in self.tiles.pieces(n)]
 
     # versions
@@ -122,28 +151,6 @@ class Body:
 
     # statements
 
-    def _statement(self, s: Statement) -> None:
-        t = self.tiles
-        if isinstance(s, Load | Gather):
-            self.pending.add(s)
-            self.defined.add(s.result)
-        elif isinstance(s, Store):
-            store(t, self.pending, s)
-        elif isinstance(s, For):
-            self._force_before([s])
-            self._loop(s)
-        elif isinstance(s, If):
-            self._force_before([s])
-            self._if(s)
-        elif isinstance(s, Alloc):
-            m = s.memory
-            t.env.pointers[m.name] = t.out.alloca(memory(m.dtype), max(m.size, 1), 64)
-        elif isinstance(s, Scatter | Atomic | Copy):
-            self.pending.force()
-            _WRITES[type(s)](t, s)
-        else:
-            assert isinstance(s, Wait | Barrier)
-
     def _force_before(self, statements: Sequence[Statement]) -> None:
         """Pending loads happen before a nested block that uses them or may change what they
         read."""
@@ -153,18 +160,6 @@ class Body:
         else:
             roots = [n for s in inside for n in operands(s)]
             self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
-
-    def _if(self, s: If) -> None:
-        out = self.tiles.out
-        condition = self.tiles.scalar(s.condition)
-        then, orelse, after = out.label("then"), out.label("else"), out.label("end")
-        out.branch(condition, then, orelse)
-        for label, statements in ((then, s.then), (orelse, s.orelse)):
-            out.begin(label)
-            with self.tiles.scope():
-                self.block(statements)
-            out.jump(after)
-        out.begin(after)
 
     def _loop(self, s: For) -> None:
         t, out = self.tiles, self.tiles.out

@@ -48,35 +48,31 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
     if width > 1 and s.memory.dtype.nbytes >= 4:
-        return _gather_vector(t, s, row, piece)
+        scalar, width = t.register(s.result, piece)
+        if rows(s.index.shape) == 1 and s.index.dtype is DType.I64 and s.other is None:
+            line = _line(t, s.index)
+            if line is not None and 1 <= line[1] <= NEAR:
+                return _gather_near(t, s, piece, *line)
+        kind, pointers = vector(scalar, width), vector("ptr", width)
+        wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
+        base = t.env.pointers[s.memory.name]
+        places = t.out.put(f"getelementptr {scalar}, ptr {base}, {vector('i64', width)} {wide}")
+        mask, other = "splat (i1 true)", "poison"
+        if s.mask is not None:
+            mask = t.piece(broadcast(s.mask, s.index.shape), row, piece)
+            other = "zeroinitializer"
+        if s.other is not None:
+            other = t.piece(broadcast(s.other, s.index.shape), row, piece)
+        return t.out.call(
+            f"llvm.masked.gather.{suffix(scalar, width)}.{suffix('ptr', width)}",
+            kind,
+            (pointers, places),
+            ("i32 immarg", str(s.memory.dtype.nbytes)),
+            (vector("i1", width), mask),
+            (kind, other),
+        )
     elements = [gather_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, scalar, elements)
-
-
-def _gather_vector(t: TileValues, s: Gather, row: int, piece: int) -> str:
-    scalar, width = t.register(s.result, piece)
-    if rows(s.index.shape) == 1 and s.index.dtype is DType.I64 and s.other is None:
-        line = _line(t, s.index)
-        if line is not None and 1 <= line[1] <= NEAR:
-            return _gather_near(t, s, piece, *line)
-    kind, pointers = vector(scalar, width), vector("ptr", width)
-    wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
-    base = t.env.pointers[s.memory.name]
-    places = t.out.put(f"getelementptr {scalar}, ptr {base}, {vector('i64', width)} {wide}")
-    mask, other = "splat (i1 true)", "poison"
-    if s.mask is not None:
-        mask = t.piece(broadcast(s.mask, s.index.shape), row, piece)
-        other = "zeroinitializer"
-    if s.other is not None:
-        other = t.piece(broadcast(s.other, s.index.shape), row, piece)
-    return t.out.call(
-        f"llvm.masked.gather.{suffix(scalar, width)}.{suffix('ptr', width)}",
-        kind,
-        (pointers, places),
-        ("i32 immarg", str(s.memory.dtype.nbytes)),
-        (vector("i1", width), mask),
-        (kind, other),
-    )
 
 
 def _line(t: TileValues, index: Node) -> tuple[str, int] | None:

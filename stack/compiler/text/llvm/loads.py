@@ -62,7 +62,16 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     stride = constant_of(s.source.strides[-1])
     v = valid(t, s.source, shape, row)
     if stride == 0:
-        return _load_repeated(t, s, row, piece)
+        # A row whose elements are one element in memory.
+        scalar, width = t.register(s.result, piece)
+        value = t.splat(scalar, load_element(t, s, row, 0), width)
+        count = valid(t, s.source, s.result.shape, row).count
+        if count is None:
+            return value
+        mask, kind = piece_mask(t, count, piece * t.lanes, width), vector(scalar, width)
+        zero = s.other is None
+        other = "zeroinitializer" if zero else t.splat(scalar, t.scalar(_some(s.other)), width)
+        return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {value}, {kind} {other}")
     if stride == 1:
         whole = v.row is None and v.count is None
         pointer = address(t, s.source, shape, row, first)
@@ -70,7 +79,24 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
             start = staged_row(t, s, v, row)
             pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
             v = Valid(None, None)
-        return _load_vector(t, s, v, pointer, first, width)
+        dtype = s.result.dtype
+        kind = vector(memory(dtype), width)
+        if v.row is None and v.count is None:
+            raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+            return casts.from_memory(t.out, raw, dtype, width)
+        mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
+        name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
+        other = "zeroinitializer"
+        if s.other is not None:
+            other = t.splat(register(dtype), t.scalar(s.other), width)
+        return t.out.call(
+            name,
+            kind,
+            ("ptr", pointer),
+            ("i32 immarg", str(dtype.nbytes)),
+            (vector("i1", width), mask),
+            (kind, other),
+        )
     near = stride is not None and 1 < stride <= NEAR and s.result.dtype.nbytes >= 4
     if near and v.row is None and v.count is None:
         pointer = address(t, s.source, shape, row, first)
@@ -106,27 +132,6 @@ def load_near(
     return casts.from_memory(t.out, raw, dtype, width)
 
 
-def _load_vector(t: TileValues, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:
-    dtype = s.result.dtype
-    kind = vector(memory(dtype), width)
-    if v.row is None and v.count is None:
-        raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
-        return casts.from_memory(t.out, raw, dtype, width)
-    mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
-    name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
-    other = "zeroinitializer"
-    if s.other is not None:
-        other = t.splat(register(dtype), t.scalar(s.other), width)
-    return t.out.call(
-        name,
-        kind,
-        ("ptr", pointer),
-        ("i32 immarg", str(dtype.nbytes)),
-        (vector("i1", width), mask),
-        (kind, other),
-    )
-
-
 def staged_row(t: TileValues, s: Load, v: Valid, row: int) -> str:
     """A copy on the stack of a row of bytes or halves, for which hardware has no masked access."""
     dtype, shape = s.result.dtype, s.result.shape
@@ -154,19 +159,6 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
     nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
     args = (("ptr", target), ("ptr", source), ("i64", nbytes), ("i1 immarg", "false"))
     t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
-
-
-def _load_repeated(t: TileValues, s: Load, row: int, piece: int) -> str:
-    """A row whose elements are one element in memory."""
-    scalar, width = t.register(s.result, piece)
-    value = t.splat(scalar, load_element(t, s, row, 0), width)
-    count = valid(t, s.source, s.result.shape, row).count
-    if count is None:
-        return value
-    mask, kind = piece_mask(t, count, piece * t.lanes, width), vector(scalar, width)
-    zero = s.other is None
-    other = "zeroinitializer" if zero else t.splat(scalar, t.scalar(_some(s.other)), width)
-    return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {value}, {kind} {other}")
 
 
 def _some(n: Node | None) -> Node:

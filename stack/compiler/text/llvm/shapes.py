@@ -158,7 +158,28 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
     if alias is not None and alias.op == "transpose" and perm == alias["perm"] == (1, 0):
         return t.piece(alias.srcs[0], row, piece)
     if perm == (1, 0) and columns(x.shape) > 1 and rows(x.shape) > 1:
-        return _transpose_block(t, n, row, piece)
+        # Transpose the whole square block of lanes x lanes that the piece lies in, and define its
+        # pieces. Narrow floats are turned as words, as which the casts around them leave them.
+        (x,) = n.srcs
+        lanes, scalar = t.lanes, "i32" if n.dtype.is_narrow else register(n.dtype)
+        block, width = row // lanes, t.widths(n)[piece]
+        given = t.widths(x)[block]
+        source = [
+            _resized(
+                t,
+                scalar,
+                _word(t, n.dtype, t.piece(x, piece * lanes + i, block), given),
+                given,
+                lanes,
+            )
+            if i < width
+            else "poison"
+            for i in range(lanes)
+        ]
+        for i, value in enumerate(_square(t, scalar, source)[:given]):
+            cut = _resized(t, scalar, value, lanes, width)
+            t.define(n, block * lanes + i, piece, _of_word(t, n.dtype, cut, width))
+        return t.piece(n, row, piece)
     first = piece * t.lanes
     width = t.widths(n)[piece]
     places = [_source(x.shape, perm, _index(n.shape, row, first + i)) for i in range(width)]
@@ -170,27 +191,6 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
 def _transpose_element(t: TileValues, n: Node, row: int, column: int) -> str:
     (x,) = n.srcs
     return t.element(x, *_source(x.shape, n["perm"], _index(n.shape, row, column)))
-
-
-def _transpose_block(t: TileValues, n: Node, row: int, piece: int) -> str:
-    """Transpose the whole square block of lanes x lanes that the piece lies in, and define its
-    pieces. Narrow floats are turned as words, as which the casts around them leave them."""
-    (x,) = n.srcs
-    lanes, scalar = t.lanes, "i32" if n.dtype.is_narrow else register(n.dtype)
-    block, width = row // lanes, t.widths(n)[piece]
-    given = t.widths(x)[block]
-    source = [
-        _resized(
-            t, scalar, _word(t, n.dtype, t.piece(x, piece * lanes + i, block), given), given, lanes
-        )
-        if i < width
-        else "poison"
-        for i in range(lanes)
-    ]
-    for i, value in enumerate(_square(t, scalar, source)[:given]):
-        cut = _resized(t, scalar, value, lanes, width)
-        t.define(n, block * lanes + i, piece, _of_word(t, n.dtype, cut, width))
-    return t.piece(n, row, piece)
 
 
 def _word(t: TileValues, dtype: DType, value: str, width: int) -> str:
