@@ -366,7 +366,25 @@ class LiveCluster:
                 self._journal.commit()
                 todo, self._todo = self._todo, []
                 for decision in todo:
-                    self._carry_out(decision)
+                    job = decision.job
+                    match decision:
+                        case Admit():
+                            record = self._journal.job(job)
+                            assert record is not None, "it was admitted"
+                            run = self._journal.runs(job)[-1]
+                            course = self._courses[job] = LiveJob(record.file, record.user, run)
+                            self._start(job, course)
+                        case Resize():
+                            course = self._courses[job]
+                            course.run = self._journal.runs(job)[-1]
+                            self._ask_or_end(job, course, course.file.grace_s, wanted=False)
+                        case AskToStop(_, by, _):
+                            patience_s = by - self._now() + STOP_S
+                            self._ask_or_end(job, self._courses[job], patience_s, wanted=True)
+                        case Stop():
+                            self._ask_or_end(job, self._courses[job], STOP_S, wanted=True)
+                        case Refuse(_, why):
+                            self._journal.end_job(job, self._now(), f"refused: {why}")
             if len(self._told) >= SNAPSHOT_EVENTS:
                 self._keep_snapshot()
         except sqlite3.Error as error:
@@ -516,27 +534,6 @@ class LiveCluster:
             self._ask(course, gang.spec.grace_s, wanted=False)
         elif course.run.resize is not None:
             self._tell(Resized(self._now(), gang.job, course.run.resize))
-
-    def _carry_out(self, decision: Decision) -> None:
-        job = decision.job
-        match decision:
-            case Admit():
-                record = self._journal.job(job)
-                assert record is not None, "it was admitted"
-                run = self._journal.runs(job)[-1]
-                course = self._courses[job] = LiveJob(record.file, record.user, run)
-                self._start(job, course)
-            case Resize():
-                course = self._courses[job]
-                course.run = self._journal.runs(job)[-1]
-                self._ask_or_end(job, course, course.file.grace_s, wanted=False)
-            case AskToStop(_, by, _):
-                patience_s = by - self._now() + STOP_S
-                self._ask_or_end(job, self._courses[job], patience_s, wanted=True)
-            case Stop():
-                self._ask_or_end(job, self._courses[job], STOP_S, wanted=True)
-            case Refuse(_, why):
-                self._journal.end_job(job, self._now(), f"refused: {why}")
 
     def _ask(self, course: LiveJob, patience_s: float, wanted: bool) -> None:
         """Ask what runs to save and end; `wanted` when it is not to go on elsewhere."""

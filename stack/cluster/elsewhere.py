@@ -36,7 +36,22 @@ def submit(
     if file.options:
         raise InvalidCall("options are for the daemon; another queue takes ranks and kinds")
     if to == "k8s":
-        return _to_kubernetes(file, write, as_json)
+        # Hand a job in and follow it until it is over; its name tells which one it is, so that who
+        # was cut off follows it again by the same command.
+        if not file.name:
+            raise InvalidCall(
+                "a job for Kubernetes needs a name (--name): by it, it is found again"
+            )
+        made = kubernetes.manifests(file, file.name)
+        if write:
+            sys.stdout.write(kubernetes.text_of(made))
+            return 0
+        api = kubernetes.Kubernetes()
+        api.submit(made)
+        course = None
+        for course in api.follow(made[-1]):
+            say(json.dumps({"job": file.name, "why": course.text}) if as_json else course.text)
+        return 0 if course is not None and course.well else 1
     if to == "ray":
         return ray.submit(file, say)
     if write:
@@ -46,20 +61,3 @@ def submit(
     number = slurm.submit(file)
     say(json.dumps({"job": number}) if as_json else f"job {number}")
     return 0
-
-
-def _to_kubernetes(file: JobFile, write: bool, as_json: bool) -> int:
-    """Hand a job in and follow it until it is over; its name tells which one it is, so that who was
-    cut off follows it again by the same command."""
-    if not file.name:
-        raise InvalidCall("a job for Kubernetes needs a name (--name): by it, it is found again")
-    made = kubernetes.manifests(file, file.name)
-    if write:
-        sys.stdout.write(kubernetes.text_of(made))
-        return 0
-    api = kubernetes.Kubernetes()
-    api.submit(made)
-    course = None
-    for course in api.follow(made[-1]):
-        say(json.dumps({"job": file.name, "why": course.text}) if as_json else course.text)
-    return 0 if course is not None and course.well else 1

@@ -52,30 +52,24 @@ def submit(job: JobFile, say: Callable[[str], None]) -> int:
     ray = _connected("auto")
     try:
         _check_room(ray, resource, counts)
-        return _placed(ray, job, resource, counts, say)
+        # Run a job in a placement group of its own.
+        name = f"{job.name or Path(job.script).stem}-{secrets.token_hex(4)}"
+        group = ray.util.placement_group(
+            [{resource: count} for count in counts], strategy="STRICT_SPREAD", name=name
+        )
+        try:
+            for start in range(job.restarts + 1):
+                _await(group, resource, counts, say)
+                if start:
+                    _await_answers(ray, group, len(counts))
+                status = _run(ray, job, group, name, counts)
+                if status == 0:
+                    break
+            return status
+        finally:
+            ray.util.remove_placement_group(group)
     finally:
         ray.shutdown()
-
-
-def _placed(
-    ray: Any, job: JobFile, resource: str, counts: list[int], say: Callable[[str], None]
-) -> int:
-    """Run a job in a placement group of its own."""
-    name = f"{job.name or Path(job.script).stem}-{secrets.token_hex(4)}"
-    group = ray.util.placement_group(
-        [{resource: count} for count in counts], strategy="STRICT_SPREAD", name=name
-    )
-    try:
-        for start in range(job.restarts + 1):
-            _await(group, resource, counts, say)
-            if start:
-                _await_answers(ray, group, len(counts))
-            status = _run(ray, job, group, name, counts)
-            if status == 0:
-                break
-        return status
-    finally:
-        ray.util.remove_placement_group(group)
 
 
 def _connected(address: str) -> Any:

@@ -38,23 +38,28 @@ def _hosts(text: str, path: str, devices: tuple[str, ...]) -> Iterator[Host]:
     for number, line in enumerate(text.splitlines(), 1):
         name, *words = line.partition("#")[0].split() or [""]
         if name:
-            yield _host(name, words, f"{path}, line {number}", devices)
-
-
-def _host(name: str, words: Sequence[str], where: str, devices: tuple[str, ...]) -> Host:
-    if name.startswith("-") or "=" in name:
-        raise InvalidCall(f"{where}: {name!r} is not a host's name; the name comes first")
-    facts: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        if key not in _KEYS or key in facts or not value:
-            raise InvalidCall(f"{where}: {word!r} is not slots=N or devices=NAME,NAME, once each")
-        facts[key] = value
-    own = device_names(facts["devices"]) if "devices" in facts else devices
-    if not own:
-        raise InvalidCall(f"{where}: {name} has no devices; add devices=NAME or give --devices")
-    text = facts.get("slots", "1")
-    slots = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
-    if not 0 < slots <= _SLOTS:
-        raise InvalidCall(f"{where}: slots={text} is not a number from 1 to {_SLOTS}")
-    return Host(name, slots, own)
+            where = f"{path}, line {number}"
+            if name.startswith("-") or "=" in name:
+                raise InvalidCall(f"{where}: {name!r} is not a host's name; the name comes first")
+            facts: dict[str, str] = {}
+            for word in words:
+                key, _, value = word.partition("=")
+                if key not in _KEYS or key in facts or not value:
+                    raise InvalidCall(
+                        f"{where}: {word!r} is not slots=N or devices=NAME,NAME, once each"
+                    )
+                facts[key] = value
+            own = device_names(facts["devices"]) if "devices" in facts else devices
+            if not own:
+                raise InvalidCall(
+                    f"{where}: {name} has no devices; add devices=NAME or give --devices"
+                )
+            slots_text = facts.get("slots", "1")
+            slots = (
+                int(slots_text)
+                if slots_text.isascii() and slots_text.isdecimal() and len(slots_text) < 6
+                else 0
+            )
+            if not 0 < slots <= _SLOTS:
+                raise InvalidCall(f"{where}: slots={slots_text} is not a number from 1 to {_SLOTS}")
+            yield Host(name, slots, own)

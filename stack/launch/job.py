@@ -173,7 +173,17 @@ class Job:
                     return self._kill(now_s)
                 return self._go_on(number, self._limits.asked_s, now_s)
             case Alarm():
-                return self._late(now_s)
+                if self.phase is Phase.MEETING:
+                    silent = ", ".join(str(self._hosts[host]) for host in sorted(self._unready))
+                    text = f"no answer from {silent} within {self._limits.meet_s:g} s"
+                    self.cause = Cause(text, 1)
+                    return self._go_on(signal.SIGTERM, 0.0, now_s)
+                if self.phase is Phase.ENDING:
+                    return self._kill(now_s)
+                if self.phase is Phase.KILLING:
+                    self.phase, self.alarm_s = Phase.OVER, None
+                    return [Finish()]
+                return []
 
     def _go_on(self, number: int, patience_s: float, now_s: float) -> list[Instruction]:
         """Finish when nothing runs; begin to end the ranks when there is a cause to."""
@@ -183,19 +193,6 @@ class Job:
         if self.cause is not None and self.phase is Phase.RUNNING:
             self.phase, self.alarm_s = Phase.ENDING, now_s + patience_s
             return [Signal(number)]
-        return []
-
-    def _late(self, now_s: float) -> list[Instruction]:
-        if self.phase is Phase.MEETING:
-            silent = ", ".join(str(self._hosts[host]) for host in sorted(self._unready))
-            text = f"no answer from {silent} within {self._limits.meet_s:g} s"
-            self.cause = Cause(text, 1)
-            return self._go_on(signal.SIGTERM, 0.0, now_s)
-        if self.phase is Phase.ENDING:
-            return self._kill(now_s)
-        if self.phase is Phase.KILLING:
-            self.phase, self.alarm_s = Phase.OVER, None
-            return [Finish()]
         return []
 
     def _kill(self, now_s: float) -> list[Instruction]:

@@ -21,7 +21,7 @@ from stack.comm.store import StoreServer, Usage
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
 from stack.launch.events import EventLog
-from stack.launch.faults import EPOCH, STEP, JobFaults, Strike
+from stack.launch.faults import EPOCH, STEP, JobFaults
 from stack.launch.job import (
     Alarm,
     Asked,
@@ -388,7 +388,24 @@ class Launcher:
                 self._cut_off.discard(self._plan.seats[seat].host)  # it has reached the store
                 self._feed(Arrived(Member.of(member)))
             case {"say": "faulty", "member": member, "kind": kind, "why": why}:
-                self._accuse(seat, Member.of(member), kind, why)
+                # The process of a seat, or its agent, says that another one is of no use. Whoever
+                # was accused before is not heard: two that do not reach each other are not both to
+                # blame.
+                member = Member.of(member)
+                if (
+                    any(m.seat == seat and m != member for m in self._accused)
+                    or member in self._accused
+                ):
+                    return
+                if member not in (self._job.here() if isinstance(self._job, Membership) else ()):
+                    return
+                self._accused.add(member)
+                self._found(kind, member.seat, why)
+                if kind == "silent":
+                    host = self._plan.seats[member.seat].host
+                    self._links[host].suspect()
+                    self._cut_off.add(host)
+                self._feed(Faulty(member, why))
             case {"say": "entered", "member": member}:
                 self._feed(Entered(Member.of(member)))
                 # A job that goes on begins with steps that were done before it
@@ -413,21 +430,6 @@ class Launcher:
                 self._strike(STEP, step)
             case _:
                 self._log.write(str(words.pop("say", "")), seat=seat, **words)
-
-    def _accuse(self, seat: int, member: Member, kind: str, why: str) -> None:
-        """The process of a seat, or its agent, says that another one is of no use. Whoever was
-        accused before is not heard: two that do not reach each other are not both to blame."""
-        if any(m.seat == seat and m != member for m in self._accused) or member in self._accused:
-            return
-        if member not in (self._job.here() if isinstance(self._job, Membership) else ()):
-            return
-        self._accused.add(member)
-        self._found(kind, member.seat, why)
-        if kind == "silent":
-            host = self._plan.seats[member.seat].host
-            self._links[host].suspect()
-            self._cut_off.add(host)
-        self._feed(Faulty(member, why))
 
     def _found(self, kind: str, seat: int, why: str) -> None:
         """Name what is wrong with a process: in the log, and on the screen."""
@@ -462,26 +464,28 @@ class Launcher:
         self._reached[hook] = max(before, count)
         for number in range(before + 1, count + 1):
             for strike in self._plan.faults.struck(hook, number, len(epoch.members)):
-                self._harm(strike)
-
-    def _harm(self, strike: Strike) -> None:
-        fault, member = strike.fault, self._member(strike.rank)
-        seat = self._plan.seats[member.seat]
-        link, host = self._links[seat.host], str(self._plan.hosts[seat.host])
-        said = {"fault": str(fault), "kind": fault.kind, "member": str(member), "host": host}
-        self._log.write("fault", **said, rank=strike.rank)
-        match fault.kind:
-            case "launcher-kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "kill" | "stop":
-                number = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
-                link.say({"say": "signal", "number": int(number), "rank": member.seat})
-            case "slow" | "flip":
-                own = {"factor": fault.factor, "number": strike.number}
-                told = {"say": "fault", "kind": fault.kind, **own}
-                link.say({"say": "tell", "ranks": [member.seat], "words": told})
-            case _:
-                link.say({"say": "fault", "kind": fault.kind})
+                fault, member = strike.fault, self._member(strike.rank)
+                seat = self._plan.seats[member.seat]
+                link, host = self._links[seat.host], str(self._plan.hosts[seat.host])
+                said = {
+                    "fault": str(fault),
+                    "kind": fault.kind,
+                    "member": str(member),
+                    "host": host,
+                }
+                self._log.write("fault", **said, rank=strike.rank)
+                match fault.kind:
+                    case "launcher-kill":
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    case "kill" | "stop":
+                        which = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
+                        link.say({"say": "signal", "number": int(which), "rank": member.seat})
+                    case "slow" | "flip":
+                        own = {"factor": fault.factor, "number": strike.number}
+                        told = {"say": "fault", "kind": fault.kind, **own}
+                        link.say({"say": "tell", "ranks": [member.seat], "words": told})
+                    case _:
+                        link.say({"say": "fault", "kind": fault.kind})
 
     def _tell(self, words: dict[str, Any]) -> None:
         """Say it to all processes that run, on their lines."""

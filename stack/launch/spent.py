@@ -80,7 +80,19 @@ class Spent:
                 self._enter(event)
             case "step" if event["seat"] in self._members and not self._waiting:
                 self._done[event["seat"]] = event["step"], event["save_s"]
-                self._step(event["at_s"])
+                at_s = event["at_s"]
+                if set(self._done) != self._members:
+                    return
+                common = min(step for step, _ in self._done.values())
+                if common <= self._common:
+                    return
+                save_s = max(save_s for _, save_s in self._done.values())
+                again = common <= self._best
+                self._pass("save", self._now_s + min(save_s, at_s - self._now_s))
+                self._pass("redo" if again else "step", at_s)
+                self._redone += again * (common - self._common)
+                self._steps += max(0, common - self._best)
+                self._common, self._best = common, max(self._best, common)
             case "back":
                 self._common, self._done = event["step"], {}
             case "finish":
@@ -102,20 +114,6 @@ class Spent:
             self._epochs += 1
             self._common = event["step"]
             self._best = max(self._best, self._common)
-
-    def _step(self, at_s: float) -> None:
-        if set(self._done) != self._members:
-            return
-        common = min(step for step, _ in self._done.values())
-        if common <= self._common:
-            return
-        save_s = max(save_s for _, save_s in self._done.values())
-        again = common <= self._best
-        self._pass("save", self._now_s + min(save_s, at_s - self._now_s))
-        self._pass("redo" if again else "step", at_s)
-        self._redone += again * (common - self._common)
-        self._steps += max(0, common - self._best)
-        self._common, self._best = common, max(self._best, common)
 
     def _pass(self, kind: str, until_s: float) -> None:
         """What is not told yet, up to this moment, was this."""

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from stack.comm.choose.network import Network
 from stack.comm.plan.check_order import StepOrder
 from stack.comm.plan.go_on import GoOn, always
-from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, Step, offsets
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, offsets
 
 Port = tuple[str, object]
 
@@ -123,7 +123,20 @@ class _Walk:
         """Do a step; whether it is over with that, or a message has to arrive first."""
         rank, _, step = self.order.step(self.program, node)
         if step.op is Op.SEND:
-            return self._message(node, rank, step)
+            network, partner = self.network, self.order.partner[node]
+            _, _, receive = self.order.step(self.program, partner)
+            wire = network.wires[rank][step.peer]
+            ends = ((rank, node), (step.peer, partner))
+            posted = [self._begin(where, self.ready[end]) for where, end in ends]
+            out, into = self._ports(rank, step.peer)
+            seconds = self._nbytes(rank, step.src) / wire.bandwidth
+            over = max(*posted, self.port[out], self.port[into]) + seconds
+            self.port[out] = self.port[into] = self.ends[node] = over
+            self.ends[partner] = over + wire.latency_s
+            if receive.op is Op.RECV:
+                return True
+            self._await(~partner, self.ends[partner])
+            return False
         nbytes = self._nbytes(rank, step.dst)
         speeds = self.network.copied if step.op is Op.COPY else self.network.added
         begun = self._begin(rank, self.ready[node])
@@ -139,22 +152,6 @@ class _Walk:
         """Occupy the rank's processor, from `at` on at the earliest; gives the end."""
         self.processor[rank] = max(at, self.processor[rank]) + seconds
         return self.processor[rank]
-
-    def _message(self, node: int, rank: int, step: Step) -> bool:
-        network, partner = self.network, self.order.partner[node]
-        _, _, receive = self.order.step(self.program, partner)
-        wire = network.wires[rank][step.peer]
-        ends = ((rank, node), (step.peer, partner))
-        posted = [self._begin(where, self.ready[end]) for where, end in ends]
-        out, into = self._ports(rank, step.peer)
-        seconds = self._nbytes(rank, step.src) / wire.bandwidth
-        over = max(*posted, self.port[out], self.port[into]) + seconds
-        self.port[out] = self.port[into] = self.ends[node] = over
-        self.ends[partner] = over + wire.latency_s
-        if receive.op is Op.RECV:
-            return True
-        self._await(~partner, self.ends[partner])
-        return False
 
     def _arrive(self, node: int, at: float) -> None:
         """Add what has come."""

@@ -158,7 +158,20 @@ class DeviceGroup:
             if any(not 0 <= rank < size for pair in call.pairs for rank in pair):
                 raise InvalidCall(f"{where}: {call} are not among {size} ranks")
         else:
-            self._check_collective(where, call)
+            ranks, parts = self.size, call.parts
+            if (
+                call.kind is Kind.ALL_TO_ALL_V
+                and [len(row) for row in call.counts] != [ranks] * ranks
+            ):
+                raise InvalidCall(f"{where}: counts is not {ranks} rows of {ranks}: {call.counts}")
+            if parts and (call.kind not in UNEVEN or len(parts) != ranks or min(parts) < 0):
+                raise InvalidCall(
+                    f"{where}: {call} among {ranks} has no parts of {list(parts)} elements"
+                )
+            if not 0 <= call.root < ranks:
+                raise InvalidCall(f"{where}: root {call.root} is no rank of a group of {ranks}")
+            if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
+                raise InvalidCall(f"{where}: there is no average of bools")
         if elements is not None:
             partial = isinstance(call, Collective) and call.kind is Kind.ALL_TO_ALL
             if not partial or elements.nbytes != size * DType.I64.nbytes or dst == src:
@@ -173,19 +186,6 @@ class DeviceGroup:
                     f"{where}: {call} needs {count * call.dtype.nbytes} bytes of {side} on rank "
                     f"{self.rank} of {size}, not {region.nbytes}"
                 )
-
-    def _check_collective(self, where: str, call: Collective) -> None:
-        size, parts = self.size, call.parts
-        if call.kind is Kind.ALL_TO_ALL_V and [len(row) for row in call.counts] != [size] * size:
-            raise InvalidCall(f"{where}: counts is not {size} rows of {size}: {call.counts}")
-        if parts and (call.kind not in UNEVEN or len(parts) != size or min(parts) < 0):
-            raise InvalidCall(
-                f"{where}: {call} among {size} has no parts of {list(parts)} elements"
-            )
-        if not 0 <= call.root < size:
-            raise InvalidCall(f"{where}: root {call.root} is no rank of a group of {size}")
-        if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
-            raise InvalidCall(f"{where}: there is no average of bools")
 
     def _way(self, call: Collective) -> Own | CallLine:
         """Who runs a call: the same on all ranks. A plugin's group need not compare names, so the

@@ -137,7 +137,9 @@ class CallLine:
 
     def _do(self, task: _Task) -> None:
         try:
-            self._await(task.waits)
+            # Until the device has reached the points. Raises what has failed them or the group.
+            while task.waits and not self._device.wait(task.waits, SLICE_S, True):
+                self._check_group()
             sent = self._through.run(task.call, task.dst, task.src, task.elements)
         except OperationFailed as error:
             self.fail(self._own(error.failure, task))
@@ -157,11 +159,6 @@ class CallLine:
                     self.sent[kind_of(task.call)] += sent
                     self._reached = task.value
                     self._signal(task.value, None)
-
-    def _await(self, points: Sequence[Point]) -> None:
-        """Until the device has reached the points. Raises what has failed them or the group."""
-        while points and not self._device.wait(points, SLICE_S, True):
-            self._check_group()
 
     def _await_copies(self, points: Sequence[Point]) -> None:
         """As `_await`, for copies, which do not take longer than the group's deadline."""

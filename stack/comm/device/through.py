@@ -78,7 +78,19 @@ class Through:
 
     def _perform(self, call: RankCall, dst: Array, src: Array, counts: Array | None) -> None:
         if isinstance(call, Messages):
-            _pass(self._group, call, dst, src)
+            # Send and receive what a rank has to.
+            dest, source = call.to(self._group.rank), call.source(self._group.rank)
+            if dest == self._group.rank:
+                dst[...] = src
+                return
+            if dest is None:
+                if source is not None:
+                    self._group.receive(dst, source, call.tag)
+                return
+            begun = None if source is None else self._group.later.receive(dst, source, call.tag)
+            self._group.send(src, dest, call.tag)
+            if begun is not None:
+                begun.finish()
         elif counts is None:
             self._group.run(call, dst, src)
         else:
@@ -145,19 +157,3 @@ class Through:
             pipeline.put(k)
             pipeline.fetch(k + SLOTS - 1)
         pipeline.finish()
-
-
-def _pass(group: Group, call: Messages, dst: Array, src: Array) -> None:
-    """Send and receive what a rank has to."""
-    to, source = call.to(group.rank), call.source(group.rank)
-    if to == group.rank:
-        dst[...] = src
-        return
-    if to is None:
-        if source is not None:
-            group.receive(dst, source, call.tag)
-        return
-    begun = None if source is None else group.later.receive(dst, source, call.tag)
-    group.send(src, to, call.tag)
-    if begun is not None:
-        begun.finish()

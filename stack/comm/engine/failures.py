@@ -105,28 +105,25 @@ class Words:
             )
             return CallMismatch(f"group {self.key!r}: {says}", (failure.told_by, failure.rank))
         if failure.code & lib.HE_ELSEWHERE:
-            return self._elsewhere(group, failure)
+            # The error of what has ended another group of the mesh, and this one with it.
+            assert self.line is not None, "a group in no mesh has failed with another one"
+            rank, ranks = failure.detail, self.line.ranks
+            who = f"rank {rank} of the job"
+            if rank in ranks:
+                rank = ranks.index(rank)
+                who = "this rank" if rank == self.rank else self.who(rank)
+            says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
+            text = says.format(who=who, heartbeat_s=self.heartbeat_s)
+            if failure.rank != self.rank:
+                text += f" (told by {self.who(failure.rank)})"
+            value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
+            return error(value, rank)
         who = "this rank" if failure.rank == self.rank else self.who(failure.rank)
         text, kind, error = _lost(who, failure, self.timeout_s, self.heartbeat_s)
         if failure.told_by != self.rank:
             text += f" (found by {self.who(failure.told_by)})"
         between = failure.code == lib.HE_TAMPERED and failure.rank == self.rank
         rank = failure.told_by if between else failure.rank
-        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
-        return error(value, rank)
-
-    def _elsewhere(self, group: str, failure: Any) -> HalError:
-        """The error of what has ended another group of the mesh, and this one with it."""
-        assert self.line is not None, "a group in no mesh has failed with another one"
-        rank, ranks = failure.detail, self.line.ranks
-        who = f"rank {rank} of the job"
-        if rank in ranks:
-            rank = ranks.index(rank)
-            who = "this rank" if rank == self.rank else self.who(rank)
-        says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
-        text = says.format(who=who, heartbeat_s=self.heartbeat_s)
-        if failure.rank != self.rank:
-            text += f" (told by {self.who(failure.rank)})"
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
         return error(value, rank)
 

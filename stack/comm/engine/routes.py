@@ -46,7 +46,12 @@ def route_of(program: Program, rank: int, lengths: Sequence[int], go_on: GoOn = 
     """A rank's part of a program that `stack.comm.plan.check` accepts."""
     go_on()
     flat = flatten(program, rank, lengths)
-    digest = _digest(program, lengths, go_on)
+    head = repr((replace(program, steps=()), tuple(lengths)))
+    made = hashlib.blake2b(head.encode(), digest_size=8)
+    for of_rank in program.steps:
+        go_on()
+        made.update(repr(of_rank).encode())
+    digest = int.from_bytes(made.digest()) | 1
     steps, after = np.ascontiguousarray(flat.steps), np.ascontiguousarray(flat.after)
     facts = {
         "digest": digest,
@@ -57,15 +62,6 @@ def route_of(program: Program, rank: int, lengths: Sequence[int], go_on: GoOn = 
         "scratch_count": flat.places[2],
     }
     return Route(program.name, flat.places, ffi.new("he_route *", facts), (steps, after))
-
-
-def _digest(program: Program, lengths: Sequence[int], go_on: GoOn) -> int:
-    head = repr((replace(program, steps=()), tuple(lengths)))
-    made = hashlib.blake2b(head.encode(), digest_size=8)
-    for steps in program.steps:
-        go_on()
-        made.update(repr(steps).encode())
-    return int.from_bytes(made.digest()) | 1
 
 
 class Routes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.core.values import CollectiveKind
-from stack.comm.plan.check_order import StepOrder, order_of
+from stack.comm.plan.check_order import order_of
 from stack.comm.plan.check_steps import check_header, check_steps
 from stack.comm.plan.check_values import SymbolicRun, ranks_of
 from stack.comm.plan.error import PlanError
@@ -29,24 +29,22 @@ def check(program: Program, go_on: GoOn = always) -> Proof:
     memories = check_steps(program, go_on)
     order = order_of(program, go_on)
     if program.kind is CollectiveKind.BARRIER:
-        _check_barrier(program, order)
+        # Raise unless every rank hears, through others too, from every other one.
+        heard = [1 << rank for rank in order.rank_of]
+        arrived = [1 << rank for rank in range(program.size)]
+        for node in order.nodes:
+            rank, _, step = order.step(program, node)
+            for earlier in step.after:
+                heard[node] |= heard[order.first[rank] + earlier]
+            if step.op in (Op.RECV, Op.RECV_REDUCE):
+                heard[node] |= heard[order.partner[node]]
+            arrived[rank] |= heard[node]
+        for rank, known in enumerate(arrived):
+            if missing := ranks_of(~known & (1 << program.size) - 1):
+                raise PlanError(
+                    f"it leaves the barrier without a word from rank {missing[0]}", rank
+                )
     run = SymbolicRun(program, order, memories, go_on)
     run.all_steps()
     run.check_results()
     return Proof(run.wide)
-
-
-def _check_barrier(program: Program, order: StepOrder) -> None:
-    """Raise unless every rank hears, through others too, from every other one."""
-    heard = [1 << rank for rank in order.rank_of]
-    arrived = [1 << rank for rank in range(program.size)]
-    for node in order.nodes:
-        rank, _, step = order.step(program, node)
-        for earlier in step.after:
-            heard[node] |= heard[order.first[rank] + earlier]
-        if step.op in (Op.RECV, Op.RECV_REDUCE):
-            heard[node] |= heard[order.partner[node]]
-        arrived[rank] |= heard[node]
-    for rank, known in enumerate(arrived):
-        if missing := ranks_of(~known & (1 << program.size) - 1):
-            raise PlanError(f"it leaves the barrier without a word from rank {missing[0]}", rank)

@@ -148,21 +148,20 @@ def _sorted(program: Program, order: StepOrder) -> tuple[int, ...]:
             if not waiting[later]:
                 ready.append(later)
     if len(nodes) < len(order.partner):
-        _refuse_cycle(program, order, set(nodes))
+        # Raise for steps that wait for one another, with the ring of them.
+        done = set(nodes)
+        stuck = {node for node in order.head if node not in done}
+        waits_for = {
+            later: node for node in stuck for later in order.followers[node] if later in stuck
+        }
+        path = [min(waits_for)]
+        while waits_for[path[-1]] not in path:
+            path.append(waits_for[path[-1]])
+        ring = path[path.index(waits_for[path[-1]]) :]
+        names = [
+            f"rank {rank} step {index}" for rank, index, _ in (order.step(program, n) for n in ring)
+        ]
+        rank, index, _ = order.step(program, ring[0])
+        chain = " waits for ".join([*names, names[0]])
+        raise PlanError(f"deadlock: {chain}", rank, index)
     return tuple(nodes)
-
-
-def _refuse_cycle(program: Program, order: StepOrder, done: set[int]) -> None:
-    """Raise for steps that wait for one another, with the ring of them."""
-    stuck = {node for node in order.head if node not in done}
-    waits_for = {later: node for node in stuck for later in order.followers[node] if later in stuck}
-    path = [min(waits_for)]
-    while waits_for[path[-1]] not in path:
-        path.append(waits_for[path[-1]])
-    ring = path[path.index(waits_for[path[-1]]) :]
-    names = [
-        f"rank {rank} step {index}" for rank, index, _ in (order.step(program, n) for n in ring)
-    ]
-    rank, index, _ = order.step(program, ring[0])
-    chain = " waits for ".join([*names, names[0]])
-    raise PlanError(f"deadlock: {chain}", rank, index)

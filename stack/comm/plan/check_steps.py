@@ -90,9 +90,13 @@ def _faults(
             yield f"the place has {known} chunks on this rank", print_span(span)
     if step.dst.count and step.dst.place is ChunkPlace.INPUT:
         yield "a step writes to the caller's source", print_span(step.dst)
-    yield from _length_faults(
-        spans, [sizes[span.place][span.start : span.start + span.count] for span in spans]
-    )
+    lengths = [sizes[span.place][span.start : span.start + span.count] for span in spans]
+    for other, these in zip(spans[1:], lengths[1:], strict=True):
+        if these != lengths[0]:
+            yield (
+                f"the operands are blocks {_list(lengths[0])} and {_list(these)}",
+                print_span(other),
+            )
     written = list(memory.cells(step.dst))
     for operand in (step.src, step.other):
         read = list(memory.cells(operand))
@@ -100,17 +104,6 @@ def _faults(
             continue
         if step.op not in _ADDS or read != written:
             yield "it reads and writes the same memory, shifted or in a copy", print_span(operand)
-
-
-def _length_faults(
-    spans: Sequence[Span], lengths: Sequence[tuple[int, ...]]
-) -> Iterator[tuple[str, str]]:
-    for span, these in zip(spans[1:], lengths[1:], strict=True):
-        if these != lengths[0]:
-            yield (
-                f"the operands are blocks {_list(lengths[0])} and {_list(these)}",
-                print_span(span),
-            )
 
 
 def _list(numbers: Sequence[int]) -> str:

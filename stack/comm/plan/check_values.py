@@ -113,7 +113,19 @@ class SymbolicRun:
                 given = self._add(rank, index, step, src, other)
         if step.final:
             given = [self._finish(rank, index, step, term) for term in given]
-        self._write(node, rank, index, step.dst, given)
+        numbers = self.memories[rank].cells(step.dst)
+        for offset, (number, term) in enumerate(zip(numbers, given, strict=True)):
+            chunk = Span(step.dst.place, step.dst.start + offset)
+            cell = self.cells[rank].setdefault(number, _ChunkState())
+            self._ordered(node, rank, index, chunk, cell.writer, "writes", "writes")
+            self._after_readers(node, rank, index, chunk, cell.readers & ~(1 << node))
+            cell.term, cell.writer, cell.readers = term, node, 0
+        if step.dst.count and step.dst.place is ChunkPlace.OUTPUT:
+            if self.memories[rank].smeared:
+                self._after_readers(node, rank, index, step.dst, self.given_reads[rank])
+                self.clobbered[rank] = max(self.clobbered[rank], node)
+            partial = (term.ranks & (term.ranks - 1) and not term.final for term in given)
+            self.wide = self.wide and not any(partial)
         return []
 
     def _read(self, node: int, rank: int, index: int, span: Span) -> list[_Term]:
@@ -136,21 +148,6 @@ class SymbolicRun:
                 raise PlanError(reason, rank, index, print_span(span))
             self.given_reads[rank] |= 1 << node
         return terms
-
-    def _write(self, node: int, rank: int, index: int, span: Span, terms: list[_Term]) -> None:
-        numbers = self.memories[rank].cells(span)
-        for offset, (number, term) in enumerate(zip(numbers, terms, strict=True)):
-            chunk = Span(span.place, span.start + offset)
-            cell = self.cells[rank].setdefault(number, _ChunkState())
-            self._ordered(node, rank, index, chunk, cell.writer, "writes", "writes")
-            self._after_readers(node, rank, index, chunk, cell.readers & ~(1 << node))
-            cell.term, cell.writer, cell.readers = term, node, 0
-        if span.count and span.place is ChunkPlace.OUTPUT:
-            if self.memories[rank].smeared:
-                self._after_readers(node, rank, index, span, self.given_reads[rank])
-                self.clobbered[rank] = max(self.clobbered[rank], node)
-            partial = (term.ranks & (term.ranks - 1) and not term.final for term in terms)
-            self.wide = self.wide and not any(partial)
 
     def _ordered(
         self, node: int, rank: int, index: int, chunk: Span, other: int, does: str, did: str
@@ -196,17 +193,13 @@ class SymbolicRun:
                 cell, chunk = self.cells[rank].get(number), print_span(Span(ChunkPlace.OUTPUT, i))
                 if cell is None or cell.term is None:
                     raise PlanError("nothing is written here", rank, chunk=chunk)
-                self._check_term(cell.term, rank, chunk)
+                if self.program.kind in REDUCING:
+                    if missing := ranks_of((1 << self.program.size) - 1 & ~cell.term.ranks):
+                        why = f"what rank {missing[0]} contributed is missing"
+                        raise PlanError(why, rank, chunk=chunk)
+                    if not cell.term.final and self.program.size > 1:
+                        raise PlanError("no step finishes the sum ('final')", rank, chunk=chunk)
                 first, tree = trees.setdefault(wanted[i], (rank, cell.term.tree))
                 if tree != cell.term.tree:
                     reason = f"it is added up in another order than on rank {first}"
                     raise PlanError(reason, rank, chunk=chunk)
-
-    def _check_term(self, term: _Term, rank: int, chunk: str) -> None:
-        if self.program.kind not in REDUCING:
-            return  # a chunk only ever holds its own block, and one rank gives that
-        if missing := ranks_of((1 << self.program.size) - 1 & ~term.ranks):
-            reason = f"what rank {missing[0]} contributed is missing"
-            raise PlanError(reason, rank, chunk=chunk)
-        if not term.final and self.program.size > 1:
-            raise PlanError("no step finishes the sum ('final')", rank, chunk=chunk)

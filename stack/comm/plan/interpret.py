@@ -207,7 +207,13 @@ def _places(
         gone = np.full(gives, SPOILT).astype(given.dtype)
         return {**own, ChunkPlace.INPUT: given.copy(), ChunkPlace.OUTPUT: gone}
     memory = np.full(max(takes, gives), SPOILT).astype(given.dtype)
-    first = _first_shared(program, rank, lengths)
+    # Where the shorter place begins in the longer one, in elements.
+    sides = [extents(program, rank, place) for place in (ChunkPlace.INPUT, ChunkPlace.OUTPUT)]
+    short, long = sorted(sides, key=len)
+    if short == long or len(short) == len(long):
+        first = 0
+    else:
+        first = sum(lengths[extent] for extent in long[: long.index(short[0])])
     starts = (first, 0) if takes <= gives else (0, first)
     source = memory[starts[0] : starts[0] + takes]
     source[:] = given
@@ -216,12 +222,3 @@ def _places(
         ChunkPlace.INPUT: source,
         ChunkPlace.OUTPUT: memory[starts[1] : starts[1] + gives],
     }
-
-
-def _first_shared(program: Program, rank: int, lengths: Sequence[int]) -> int:
-    """Where the shorter place begins in the longer one, in elements."""
-    sides = [extents(program, rank, place) for place in (ChunkPlace.INPUT, ChunkPlace.OUTPUT)]
-    short, long = sorted(sides, key=len)
-    if short == long or len(short) == len(long):
-        return 0
-    return sum(lengths[extent] for extent in long[: long.index(short[0])])

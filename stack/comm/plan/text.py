@@ -121,26 +121,6 @@ def parse_program(text: str) -> Program:
                 _read(said, reading)
         except PlanError as error:
             raise PlanError(f"line {number}: {error}") from None
-    return _program(reading)
-
-
-def _read(line: str, reading: _Reading) -> None:
-    if match := _RANK.fullmatch(line):
-        if _number("a rank", match[1]) != len(reading.steps):
-            raise PlanError(f"rank {len(reading.steps)} comes here, not rank {match[1]}")
-        scratch = (match[2] or "").split()
-        reading.scratch.append(tuple(_number("a block of scratch", word) for word in scratch))
-        reading.steps.append([])
-    elif reading.steps:
-        reading.steps[-1].append(_step(line, len(reading.steps[-1])))
-    else:
-        key, _, value = (part.strip() for part in line.partition(":"))
-        if key not in _KEYS or key in reading.header:
-            raise PlanError(f"expected one each of {', '.join(_KEYS)} or 'rank 0:', got {line!r}")
-        reading.header[key] = value
-
-
-def _program(reading: _Reading) -> Program:
     header = reading.header
     if missing := [key for key in _KEYS[:4] if key not in header]:
         raise PlanError(f"the text does not say '{missing[0]}: ...'")
@@ -162,6 +142,22 @@ def _program(reading: _Reading) -> Program:
         _number("target", header.get("target", "0")),
         header.get("in-place") == "yes",
     )
+
+
+def _read(line: str, reading: _Reading) -> None:
+    if match := _RANK.fullmatch(line):
+        if _number("a rank", match[1]) != len(reading.steps):
+            raise PlanError(f"rank {len(reading.steps)} comes here, not rank {match[1]}")
+        scratch = (match[2] or "").split()
+        reading.scratch.append(tuple(_number("a block of scratch", word) for word in scratch))
+        reading.steps.append([])
+    elif reading.steps:
+        reading.steps[-1].append(_step(line, len(reading.steps[-1])))
+    else:
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if key not in _KEYS or key in reading.header:
+            raise PlanError(f"expected one each of {', '.join(_KEYS)} or 'rank 0:', got {line!r}")
+        reading.header[key] = value
 
 
 def _number(what: str, text: str) -> int:

@@ -70,7 +70,18 @@ class StoreServer:
         self._due: deque[Delivery] = deque()
         self._peers: dict[int, _Peer] = {}
         self._next = 0
-        self._listener = _listen(host, port)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            listener.close()
+            raise InvalidCall(
+                f"the store cannot listen at {host}:{port}: {error}; choose another port or address"
+            ) from error
+        listener.listen(BACKLOG)
+        self._listener = listener
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = max(8, descriptors * 3 // 4 - STRANGERS)
         self._woken, self._waker = os.pipe()
@@ -216,18 +227,3 @@ class StoreServer:
             self._selector.unregister(peer.link)
             peer.link.close()
             self._due += self._table.gone(peer.client, why)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise InvalidCall(
-            f"the store cannot listen at {host}:{port}: {error}; choose another port or address"
-        ) from error
-    listener.listen(BACKLOG)
-    return listener

@@ -10,7 +10,6 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
-from stack.comm.plan.draft import Draft
 from stack.comm.plan.generate.direct import PartialSum, add_in_turns
 from stack.comm.plan.generate.levels import Node, nodes, tree_of, widths
 from stack.comm.plan.generate.request import Partials, Request, draft
@@ -31,7 +30,15 @@ def all_reduce(request: Request) -> Program:
         if jobs:
             add_in_turns(made, jobs)
     for level in reversed(levels):
-        _hand_back(made, [share for node in level for share in _shares(node, wide)])
+        # The first rank of each share sends the finished sums to the others, in turns.
+        every = [share for node in level for share in _shares(node, wide)]
+        for turn in range(1, max(len(ranks) for ranks, _ in every)):
+            for ranks, blocks in every:
+                if turn < len(ranks):
+                    done = [made.result(ranks[0], b) for b in blocks]
+                    made.send(
+                        ranks[0], done, ranks[turn], [made.result(ranks[turn], b) for b in blocks]
+                    )
     return made.program()
 
 
@@ -69,14 +76,3 @@ def _job(sums: Partials, share: Share, final: bool) -> PartialSum:
     parts = [sums.at(rank, blocks) for rank in ranks]
     room = sums.room(ranks[0], blocks)
     return PartialSum(ranks, parts, room, sums.room(ranks[0], blocks, final), final)
-
-
-def _hand_back(made: Draft, shares: list[Share]) -> None:
-    """The first rank of each share sends the finished sums to the others, in turns."""
-    for turn in range(1, max(len(ranks) for ranks, _ in shares)):
-        for ranks, blocks in shares:
-            if turn < len(ranks):
-                done = [made.result(ranks[0], b) for b in blocks]
-                made.send(
-                    ranks[0], done, ranks[turn], [made.result(ranks[turn], b) for b in blocks]
-                )
