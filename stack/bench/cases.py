@@ -60,29 +60,37 @@ def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
     yield Case("gelu", size, DType.F32, g.mul(g.mul(x, half), tail), (x,), 5 * count)
     yield Case("to float16", size, DType.F32, g.cast(x, DType.F16), (x,), count)
     yield Case("transpose", size, DType.F32, g.contiguous(g.transpose(x)), (x,), 0)
-    yield from _rows(rows, columns)
-    (table,) = _inputs((rows, columns))
-    index = g.input(1, Type((rows,), DType.I32))
-    found = g.gather(table, index, 0)
-    yield Case("embedding", f"{rows}x{columns}", DType.F32, found, (table, index), 0)
-    for dtype, edges in EDGES:
-        yield from (_matmul(edge, dtype) for edge in edges if edge <= columns)
-    yield _attention(HEADS, min(LENGTH, rows), WIDTH)
-
-
-def _inputs(*shapes: Sequence[int], dtype: DType = DType.F32) -> list[Node]:
-    return [g.input(slot, Type(tuple(shape), dtype)) for slot, shape in enumerate(shapes)]
-
-
-def _rows(rows: int, columns: int) -> Iterator[Case]:
-    """Reductions and norms of each row."""
+    # Reductions and norms of each row.
     size = f"{rows}x{columns}"
     (x,) = _inputs((rows, columns))
     count = x.type.size
     yield Case("sum", size, DType.F32, g.reduce("sum", x), (x,), count)
     yield Case("sum of rows", size, DType.F32, g.reduce("sum", x, 1), (x,), count)
     yield Case("softmax", size, DType.F32, _softmax(x), (x,), 5 * count)
-    yield _layer_norm(rows, columns)
+    x, weight, bias = _inputs((rows, columns), (columns,), (columns,))
+    centred = g.sub(x, _mean(x))
+    scale = g.rsqrt(g.add(_mean(g.mul(centred, centred)), g.full_like(x, 1e-5)))
+    scaled = g.mul(g.mul(centred, scale), g.broadcast(weight, x.shape))
+    y = g.add(scaled, g.broadcast(bias, x.shape))
+    yield Case("layer norm", f"{rows}x{columns}", DType.F32, y, (x, weight, bias), 8 * x.type.size)
+    (table,) = _inputs((rows, columns))
+    index = g.input(1, Type((rows,), DType.I32))
+    found = g.gather(table, index, 0)
+    yield Case("embedding", f"{rows}x{columns}", DType.F32, found, (table, index), 0)
+    for dtype, edges in EDGES:
+        yield from (_matmul(edge, dtype) for edge in edges if edge <= columns)
+    # softmax(q @ k.T / sqrt(width)) @ v for each head.
+    length = min(LENGTH, rows)
+    q, k, v = _inputs(*[(HEADS, length, WIDTH)] * 3)
+    scores = g.matmul(q, g.transpose(k))
+    weights = _softmax(g.mul(scores, g.full_like(scores, 1 / math.sqrt(WIDTH))))
+    flops = HEADS * length**2 * (4 * WIDTH + 6)
+    size = f"{HEADS}x{length}x{WIDTH}"
+    yield Case("attention", size, DType.F32, g.matmul(weights, v), (q, k, v), flops)
+
+
+def _inputs(*shapes: Sequence[int], dtype: DType = DType.F32) -> list[Node]:
+    return [g.input(slot, Type(tuple(shape), dtype)) for slot, shape in enumerate(shapes)]
 
 
 def _softmax(x: Node) -> Node:
@@ -90,15 +98,6 @@ def _softmax(x: Node) -> Node:
     axis = len(x.shape) - 1
     power = g.exp(g.sub(x, g.expand(g.reduce("max", x, axis), x.shape)))
     return g.mul(power, g.expand(g.recip(g.reduce("sum", power, axis)), x.shape))
-
-
-def _layer_norm(rows: int, columns: int) -> Case:
-    x, weight, bias = _inputs((rows, columns), (columns,), (columns,))
-    centred = g.sub(x, _mean(x))
-    scale = g.rsqrt(g.add(_mean(g.mul(centred, centred)), g.full_like(x, 1e-5)))
-    scaled = g.mul(g.mul(centred, scale), g.broadcast(weight, x.shape))
-    y = g.add(scaled, g.broadcast(bias, x.shape))
-    return Case("layer norm", f"{rows}x{columns}", DType.F32, y, (x, weight, bias), 8 * x.type.size)
 
 
 def _mean(x: Node) -> Node:
@@ -110,14 +109,3 @@ def _mean(x: Node) -> Node:
 def _matmul(edge: int, dtype: DType) -> Case:
     a, b = _inputs((edge, edge), (edge, edge), dtype=dtype)
     return Case(f"matmul {dtype.short}", str(edge), dtype, g.matmul(a, b), (a, b), 2 * edge**3)
-
-
-def _attention(heads: int, length: int, width: int) -> Case:
-    """softmax(q @ k.T / sqrt(width)) @ v for each head."""
-    shape = (heads, length, width)
-    q, k, v = _inputs(shape, shape, shape)
-    scores = g.matmul(q, g.transpose(k))
-    weights = _softmax(g.mul(scores, g.full_like(scores, 1 / math.sqrt(width))))
-    flops = heads * length**2 * (4 * width + 6)
-    size = f"{heads}x{length}x{width}"
-    return Case("attention", size, DType.F32, g.matmul(weights, v), (q, k, v), flops)

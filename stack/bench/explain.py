@@ -19,7 +19,6 @@ from rich.table import Table
 import hal
 from hal.cache import cache_dir
 from hal.core.description import DeviceInfo, Feature
-from hal.core.dtypes import DType
 from hal.core.errors import Unsupported
 from hal.core.values import OpenOptions
 from hal.tile.errors import TileError
@@ -131,7 +130,11 @@ def explained(
     ran: Mapping[Launched, Ran], work: Mapping[Launched, Operations], roof: Roof, info: DeviceInfo
 ) -> list[Explained]:
     """A row for each kind of launch, the most expensive shortfall first."""
-    peaks = _peaks(roof, info)
+    # Of each element type the rate of what computes it fastest, a matrix unit if it has one.
+    peaks = dict(roof.peaks)
+    for unit in info.matrix_units:
+        if unit.rate:
+            peaks[unit.inputs] = max(peaks.get(unit.inputs, 0.0), unit.rate)
     rows = []
     for launched, r in ran.items():
         done = work.get(launched, None if launched.source else Operations())
@@ -141,15 +144,6 @@ def explained(
         least, by = max((moving, "memory"), (computing, "compute"))
         rows.append(Explained(launched.name, r.calls, r.seconds, r.nbytes, flops, least, by))
     return sorted([r for r in rows if r.seconds], key=lambda r: -r.shortfall_s)
-
-
-def _peaks(roof: Roof, info: DeviceInfo) -> dict[DType, float]:
-    """Of each element type the rate of what computes it fastest, a matrix unit if it has one."""
-    peaks = dict(roof.peaks)
-    for unit in info.matrix_units:
-        if unit.rate:
-            peaks[unit.inputs] = max(peaks.get(unit.inputs, 0.0), unit.rate)
-    return peaks
 
 
 def table(title: str, rows: Iterable[Explained]) -> Table:

@@ -43,7 +43,14 @@ def roof_of(engine: Engine) -> Roof:
     space = info.space(SpaceKind.GLOBAL)
     if declared := space.bandwidth if space else 0.0:
         return Roof(peaks, declared, "as declared")
-    rate = max(_read_rate(engine, MOVED_NBYTES), _copy_rate(engine, MOVED_NBYTES // 2))
+    # Bytes/s read by a sum of float32.
+    x = build.input(0, Type((MOVED_NBYTES // 4,), DType.F32))
+    plan = engine.plan(GraphRequest((build.reduce("sum", x),), (x,)))
+    array = engine.put(np.ones(x.shape, np.float32), DType.F32)
+    rate = max(
+        MOVED_NBYTES / time_of(engine, lambda: plan.run([array])).seconds,
+        _copy_rate(engine, MOVED_NBYTES // 2),
+    )
     return Roof(peaks, rate, f"measured with {MOVED_NBYTES >> 20} MiB")
 
 
@@ -51,11 +58,3 @@ def _copy_rate(engine: Engine, nbytes: int) -> float:
     """Bytes/s read and written by a copy within the device's memory."""
     dst, src = (engine.put(np.ones(nbytes, np.uint8), DType.U8) for _ in range(2))
     return 2 * nbytes / time_of(engine, lambda: engine.stream.copy(dst.region, src.region)).seconds
-
-
-def _read_rate(engine: Engine, nbytes: int) -> float:
-    """Bytes/s read by a sum of float32."""
-    x = build.input(0, Type((nbytes // 4,), DType.F32))
-    plan = engine.plan(GraphRequest((build.reduce("sum", x),), (x,)))
-    array = engine.put(np.ones(x.shape, np.float32), DType.F32)
-    return nbytes / time_of(engine, lambda: plan.run([array])).seconds

@@ -95,19 +95,15 @@ def _placed(blocks: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
         b = blocks[i]
         if b.nbytes == 0:
             continue
-        offsets[i] = _best_gap(placed, b)
+        first, last, nbytes = b.first, b.last, b.nbytes
+        top, best, slack = 0, -1, 0
+        for offset, end, begin, until in placed:
+            if begin > last or until < first:
+                continue
+            gap = offset - top
+            if gap >= nbytes and (best < 0 or gap - nbytes < slack):
+                best, slack = top, gap - nbytes
+            top = max(top, end)
+        offsets[i] = top if best < 0 else best
         insort(placed, (offsets[i], offsets[i] + b.nbytes, b.first, b.last))
     return offsets
-
-
-def _best_gap(placed: Sequence[tuple[int, int, int, int]], block: Lifetime) -> int:
-    first, last, nbytes = block.first, block.last, block.nbytes
-    top, best, slack = 0, -1, 0
-    for offset, end, begin, until in placed:
-        if begin > last or until < first:
-            continue
-        gap = offset - top
-        if gap >= nbytes and (best < 0 or gap - nbytes < slack):
-            best, slack = top, gap - nbytes
-        top = max(top, end)
-    return top if best < 0 else best

@@ -97,7 +97,16 @@ class Pool:
         try:  # a slab for this block alone, where a larger one failed
             return self._grow(wanted, wanted, label)
         except OutOfMemory as error:
-            raise self._out_of_memory(nbytes, label, error) from error
+            stats, held = self.stats(), self.holders()
+            shown = [f"{size:,} {name}" for name, size in list(held.items())[:SHOWN_HOLDERS]]
+            text = (
+                f"{self.device.name} cannot give {nbytes:,} bytes for {label}: "
+                f"{error.available:,} are free on the device, the pool uses "
+                f"{stats.allocated_nbytes:,} of {stats.reserved_nbytes:,} bytes"
+            )
+            if shown:
+                text += "; the largest holders: " + ", ".join(shown)
+            raise OutOfMemory(text, nbytes, error.available, held) from error
 
     def draw_from(self, source: Source, processes: int) -> None:
         """Take the slabs to come from there: memory that so many processes map. Of several sources
@@ -190,15 +199,3 @@ class Pool:
             block = self._taken(wanted, label)
         assert block is not None, "the new slab holds what it was made for"
         return block
-
-    def _out_of_memory(self, nbytes: int, label: str, cause: OutOfMemory) -> OutOfMemory:
-        stats, held = self.stats(), self.holders()
-        shown = [f"{size:,} {name}" for name, size in list(held.items())[:SHOWN_HOLDERS]]
-        text = (
-            f"{self.device.name} cannot give {nbytes:,} bytes for {label}: "
-            f"{cause.available:,} are free on the device, the pool uses "
-            f"{stats.allocated_nbytes:,} of {stats.reserved_nbytes:,} bytes"
-        )
-        if shown:
-            text += "; the largest holders: " + ", ".join(shown)
-        return OutOfMemory(text, nbytes, cause.available, held)

@@ -108,7 +108,18 @@ class Window:
             return whole
         values = list(accumulate(self.steps, lambda x, step: step(x), initial=whole))[:-1]
         for step, old in zip(self.steps[::-1], values[::-1], strict=True):
-            part = _put(step, old, part)
+            # The value before the step that has `part` where the step shows something, and else is
+            # as `old`.
+            attrs = dict(step.attrs)
+            if step.op == "permute":
+                order = attrs["perm"]
+                part = g.permute(part, sorted(range(len(order)), key=order.__getitem__))
+            elif step.op != "slice":
+                part = g.reshape(part, old.shape)
+            else:
+                start, by = attrs["start"], attrs["step"]
+                places = _spread(g.full(part.shape, True, DType.BOOL), start, by, old.shape)
+                part = g.where(places, _spread(part, start, by, old.shape), old)
         return part
 
 
@@ -150,20 +161,6 @@ def _reshaped(shape: Shape, strides: Shape, wanted: Shape) -> Shape | None:
         result[a] = apart
         left, apart = left // wanted[a], apart * wanted[a]
     return tuple(result)
-
-
-def _put(step: Step, old: Node, part: Node) -> Node:
-    """The value before the step that has `part` where the step shows something, and else is as
-    `old`."""
-    attrs = dict(step.attrs)
-    if step.op == "permute":
-        order = attrs["perm"]
-        return g.permute(part, sorted(range(len(order)), key=order.__getitem__))
-    if step.op != "slice":
-        return g.reshape(part, old.shape)
-    start, by = attrs["start"], attrs["step"]
-    places = _spread(g.full(part.shape, True, DType.BOOL), start, by, old.shape)
-    return g.where(places, _spread(part, start, by, old.shape), old)
 
 
 def _spread(part: Node, start: Sequence[int], step: Sequence[int], shape: Shape) -> Node:

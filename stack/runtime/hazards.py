@@ -35,7 +35,14 @@ def dependencies(calls: Sequence[Access]) -> list[tuple[int, ...]]:
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []  # as bit sets
     for index, call in enumerate(calls):
-        kept, covered = _reduced(_conflicts(memories, call), ancestors)
+        found: set[int] = set()
+        for part in (*call.reads, *call.writes):
+            writers = (p.writer for p in memories[part.memory].touched(part))
+            found.update(w for w in writers if w is not None)
+        for part in call.writes:
+            for piece in memories[part.memory].touched(part):
+                found.update(piece.readers)
+        kept, covered = _reduced(found, ancestors)
         after.append(kept)
         ancestors.append(covered)
         for span in call.reads:
@@ -111,17 +118,6 @@ class _History:
         new = [*before, *pieces, *behind]
         self._replace(low, high, new)
         return new[len(before) : len(new) - len(behind)]
-
-
-def _conflicts(memories: dict[Hashable, _History], call: Access) -> set[int]:
-    found: set[int] = set()
-    for span in (*call.reads, *call.writes):
-        writers = (p.writer for p in memories[span.memory].touched(span))
-        found.update(w for w in writers if w is not None)
-    for span in call.writes:
-        for piece in memories[span.memory].touched(span):
-            found.update(piece.readers)
-    return found
 
 
 def _reduced(found: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:

@@ -9,7 +9,6 @@ from typing import Protocol
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region, Waits
-from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph
 from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
@@ -195,7 +194,11 @@ class Plan:
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:
         types = [array.type for array in inputs]
         if types != self._inputs:
-            self._refuse_types(types)
+            if len(types) != len(self._inputs):
+                raise InvalidCall(f"the plan takes {len(self._inputs)} arrays, not {len(types)}")
+            for at, (given, wanted) in enumerate(zip(types, self._inputs, strict=True)):
+                if given != wanted:
+                    raise InvalidCall(f"argument {at} of the plan is {wanted}, not {given}")
         # Equal types are found equal sooner when they are the same objects.
         self._inputs = types
         if [array.pool for array in inputs].count(self._pool) != len(types):
@@ -214,10 +217,3 @@ class Plan:
                 if array.failure is not None:
                     raise error_for(array.failure) from None
             raise
-
-    def _refuse_types(self, types: Sequence[Type]) -> None:
-        if len(types) != len(self._inputs):
-            raise InvalidCall(f"the plan takes {len(self._inputs)} arrays, not {len(types)}")
-        for i, (given, wanted) in enumerate(zip(types, self._inputs, strict=True)):
-            if given != wanted:
-                raise InvalidCall(f"argument {i} of the plan is {wanted}, not {given}")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hal.core.errors import InvalidCall
 from stack.scheduler.compare import POLICIES, PolicyRow, data, simulate
-from stack.scheduler.simulate import Costs, Outcome
+from stack.scheduler.simulate import Costs
 from stack.scheduler.spec import Chip, HostSpec, SpecError
 from stack.scheduler.traces import FORMATS, Setting, gang_mix, kueue_baseline
 
@@ -54,7 +54,22 @@ def run(
     else:
         _show(rows)
     if picture:
-        _draw(picture, found)
+        # How many jobs waited at most so long, by policy.
+        try:
+            from matplotlib.figure import Figure  # noqa: PLC0415  an extra
+        except ModuleNotFoundError as error:
+            raise InvalidCall("a picture needs matplotlib: pip install hal-accel[train]") from error
+        axes = Figure(figsize=(8, 5), layout="constrained").add_subplot()
+        for row, outcome in found:
+            waits = outcome.waits()
+            parts = [(number + 1) / len(waits) for number in range(len(waits))]
+            axes.step([max(wait, 1e-3) for wait in waits], parts, where="post", label=row.policy)
+        axes.set(xscale="log", xlabel="waiting time, s", ylabel="part of the jobs")
+        axes.legend()
+        axes.grid(alpha=0.3)
+        figure = axes.get_figure()
+        assert isinstance(figure, Figure), "it was made so"
+        figure.savefig(picture)
     return 0
 
 
@@ -98,22 +113,3 @@ def _time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
-
-
-def _draw(picture: Path, found: Sequence[tuple[PolicyRow, Outcome]]) -> None:
-    """How many jobs waited at most so long, by policy."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415  an extra
-    except ModuleNotFoundError as error:
-        raise InvalidCall("a picture needs matplotlib: pip install hal-accel[train]") from error
-    axes = Figure(figsize=(8, 5), layout="constrained").add_subplot()
-    for row, outcome in found:
-        waits = outcome.waits()
-        parts = [(number + 1) / len(waits) for number in range(len(waits))]
-        axes.step([max(wait, 1e-3) for wait in waits], parts, where="post", label=row.policy)
-    axes.set(xscale="log", xlabel="waiting time, s", ylabel="part of the jobs")
-    axes.legend()
-    axes.grid(alpha=0.3)
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure), "it was made so"
-    figure.savefig(picture)

@@ -26,7 +26,16 @@ def start_and_choose(books: Books) -> None:
     waiting = -1
     while (left := sum(gang.state is State.WAITING for gang in books.open)) != waiting:
         waiting = left
-        _assign(books)
+        # Place those that wait by what is chosen; by their fewest devices where nothing is, and
+        # where their patience is over, since by any other option they could be held up for ever.
+        for one in [one for one in books.open if one.state is State.WAITING]:
+            if not books.key(one)[0]:
+                _place_by(books, one, fewest(books, one), chosen=True)
+        for one, choice in list(_chosen(books)):
+            if one.state is State.WAITING:
+                _place_by(books, one, choice or fewest(books, one), chosen=choice is not None)
+                if choice is not None and _fits(books, one, choice):  # whoever has reserved it
+                    books.woken[books.bucket(one)] = None
         start_waiting(books)
     if books.rules.elastic:
         chosen = dict(_chosen(books))
@@ -69,19 +78,6 @@ def _is_possible(books: Books, gang: Gang, option: Option) -> bool:
     if tree is None or gang.queue.most(option.kind) < option.ranks * gang.spec.devices:
         return False
     return tree.capacity(gang.spec) >= option.ranks
-
-
-def _assign(books: Books) -> None:
-    """Place those that wait by what is chosen; by their fewest devices where nothing is, and where
-    their patience is over, since by any other option they could be held up for ever."""
-    for gang in [gang for gang in books.open if gang.state is State.WAITING]:
-        if not books.key(gang)[0]:
-            _place_by(books, gang, fewest(books, gang), chosen=True)
-    for gang, option in list(_chosen(books)):
-        if gang.state is State.WAITING:
-            _place_by(books, gang, option or fewest(books, gang), chosen=option is not None)
-            if option is not None and _fits(books, gang, option):  # whoever has reserved it
-                books.woken[books.bucket(gang)] = None
 
 
 def _place_by(books: Books, gang: Gang, option: Option, *, chosen: bool) -> None:

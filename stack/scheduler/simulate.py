@@ -158,7 +158,40 @@ class Simulation:
             decisions = self.scheduler.handle(event)
             self.outcome.decisions += len(decisions)
             for decision in decisions:
-                self._carry_out(decision, event.at)
+                course = self.outcome.courses[decision.job]
+                spec = course.task.spec
+                match decision:
+                    case Refuse(_, why):
+                        course.refused = why
+                    case Admit(_, shares, strategy):
+                        course.started = min(course.started, event.at)
+                        course.starts += 1
+                        course.since, course.ranks = event.at, _ranks(shares, spec)
+                        course.gain = _gain(shares, strategy, spec)
+                        self._goes_on(course, event.at)
+                    case Resize(job, shares, _, number, strategy):
+                        self._advance(course, event.at)
+                        course.resizes += 1
+                        course.ranks, course.gain = (
+                            _ranks(shares, spec),
+                            _gain(shares, strategy, spec),
+                        )
+                        course.left_s += (
+                            self._costs.resize_s * course.ranks / spec.ranks * course.gain
+                        )
+                        self._goes_on(course, event.at)
+                        self._later(
+                            Resized(event.at + self._costs.resize_s, job, number), course.version
+                        )
+                    case AskToStop(job, by, _):
+                        if event.at + self._costs.save_s <= by:
+                            self._later(Saved(event.at + self._costs.save_s, job), course.version)
+                    case Stop(job, why):
+                        course.version += 1
+                        course.over |= "limit" in why
+                        self._later(
+                            Ended(event.at + self._costs.stop_s, job, done=False), course.version
+                        )
             if self._alarm <= event.at or self.scheduler.alarm_at < self._alarm:
                 self._alarm = self.scheduler.alarm_at
                 if math.isfinite(self._alarm):
@@ -217,33 +250,6 @@ class Simulation:
         done_s = seconds * course.ranks / spec.ranks * course.gain
         course.left_s = max(course.left_s - done_s, 0.0)
         course.since = now
-
-    def _carry_out(self, decision: Decision, now: float) -> None:
-        course = self.outcome.courses[decision.job]
-        spec = course.task.spec
-        match decision:
-            case Refuse(_, why):
-                course.refused = why
-            case Admit(_, shares, strategy):
-                course.started = min(course.started, now)
-                course.starts += 1
-                course.since, course.ranks = now, _ranks(shares, spec)
-                course.gain = _gain(shares, strategy, spec)
-                self._goes_on(course, now)
-            case Resize(job, shares, _, number, strategy):
-                self._advance(course, now)
-                course.resizes += 1
-                course.ranks, course.gain = _ranks(shares, spec), _gain(shares, strategy, spec)
-                course.left_s += self._costs.resize_s * course.ranks / spec.ranks * course.gain
-                self._goes_on(course, now)
-                self._later(Resized(now + self._costs.resize_s, job, number), course.version)
-            case AskToStop(job, by, _):
-                if now + self._costs.save_s <= by:
-                    self._later(Saved(now + self._costs.save_s, job), course.version)
-            case Stop(job, why):
-                course.version += 1
-                course.over |= "limit" in why
-                self._later(Ended(now + self._costs.stop_s, job, done=False), course.version)
 
     def _goes_on(self, course: Course, now: float) -> None:
         """Foresee the end of a job's work, if nothing changes."""

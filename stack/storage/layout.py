@@ -186,25 +186,23 @@ def layout_of(
     for group, members in groups.items():
         if not _GROUP.match(group):
             raise StorageError(f"{group!r} cannot name files; use letters, digits and _")
-        files += _group_files(group, members, file_nbytes)
+        members = sorted(members, key=lambda info: -info.itemsize)
+        parts = _parts(members, file_nbytes)
+        if len(parts) == 1:
+            names = [f"{group}.safetensors"]
+        else:
+            names = [
+                f"{group}-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))
+            ]
+        plain = {"format": "pt"}
+        made = [file_of(name, part, plain) for name, part in zip(names, parts, strict=True)]
+        index = {
+            "metadata": {"total_size": sum(info.nbytes for info in members)},
+            "weight_map": {info.name: file.name for file in made for info in file.tensors},
+        }
+        text = (json.dumps(index, indent=1) + "\n").encode()
+        files += [*made, File(f"{group}.safetensors.index.json", text, (), (), len(text))]
     return FileLayout(tuple(files), block)
-
-
-def _group_files(group: str, members: list[TensorInfo], file_nbytes: int) -> list[File]:
-    members = sorted(members, key=lambda info: -info.itemsize)
-    parts = _parts(members, file_nbytes)
-    if len(parts) == 1:
-        names = [f"{group}.safetensors"]
-    else:
-        names = [f"{group}-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
-    plain = {"format": "pt"}
-    files = [file_of(name, part, plain) for name, part in zip(names, parts, strict=True)]
-    index = {
-        "metadata": {"total_size": sum(info.nbytes for info in members)},
-        "weight_map": {info.name: file.name for file in files for info in file.tensors},
-    }
-    text = (json.dumps(index, indent=1) + "\n").encode()
-    return [*files, File(f"{group}.safetensors.index.json", text, (), (), len(text))]
 
 
 def _parts(members: Sequence[TensorInfo], file_nbytes: int) -> list[tuple[TensorInfo, ...]]:

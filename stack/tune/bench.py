@@ -57,7 +57,12 @@ class Bench:
         self._ends = time.monotonic() + limit_s
         try:
             if isinstance(order, BeginProblem):
-                self._forget()
+                for old in self._ready.values():
+                    self._device.free(old.launchable)
+                    self._device.free(old.program)
+                for memory in self._buffers:
+                    self._device.free(memory)
+                self._ready, self._expected, self._buffers, self._contents = {}, [], [], []
                 for seed, extent in enumerate(order.extents):
                     buffer = self._device.alloc(extent.nbytes, AllocOptions(label="tuning"))
                     content = contents(extent, seed)
@@ -92,14 +97,6 @@ class Bench:
             return Refusal(Stage.LAUNCH, str(error), lasting=True)
         except HalError as error:
             return Refusal(Stage.BUILD, str(error))
-
-    def _forget(self) -> None:
-        for ready in self._ready.values():
-            self._device.free(ready.launchable)
-            self._device.free(ready.program)
-        for buffer in self._buffers:
-            self._device.free(buffer)
-        self._ready, self._expected, self._buffers, self._contents = {}, [], [], []
 
     def _least(self, ready: _Ready, repeats: int) -> float:
         """The least of a few times, since other work on the machine only ever adds to one; a

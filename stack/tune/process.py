@@ -112,7 +112,10 @@ class Process:
 
     def _crashed(self) -> LostError:
         """How the process ended, which an order may find out as well as its answer."""
-        cause = self._last_words(self._how_it_ended())
+        how = self._how_it_ended()
+        self._printed.seek(0)
+        lines = self._printed.read().decode(errors="replace")[-TAIL:].strip().splitlines()
+        cause = f"{how}; it printed last: {lines[-1][:200]}" if lines else how
         self.end()
         return LostError(Stage.CRASH, cause)
 
@@ -122,8 +125,3 @@ class Process:
         except subprocess.TimeoutExpired:
             return "closed its connection"
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-
-    def _last_words(self, cause: str) -> str:
-        self._printed.seek(0)
-        lines = self._printed.read().decode(errors="replace")[-TAIL:].strip().splitlines()
-        return f"{cause}; it printed last: {lines[-1][:200]}" if lines else cause
