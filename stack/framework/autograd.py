@@ -158,20 +158,12 @@ class Function:
             return result
         outputs = list(result) if isinstance(result, tuple) else [result]
         fixed = {id(t) for t in ctx.fixed}
-        moves = [_has_gradient(t) and id(t) not in fixed for t in outputs]
+        moves = [isinstance(t, Tensor) and t.dtype.is_float and id(t) not in fixed for t in outputs]
         if not any(moves):
             return result
         followed = _follow(cls, ctx, args, outputs, moves)
         final = [next(followed) if moved else t for t, moved in zip(outputs, moves, strict=True)]
         return tuple(final) if isinstance(result, tuple) else final[0]
-
-
-def _has_gradient(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype.is_float
-
-
-def _zeros(value: Any) -> Node | None:
-    return g.full_like(value.node, 0) if isinstance(value, Tensor) else None
 
 
 def _follow(
@@ -205,7 +197,8 @@ def _follow(
         with no_grad():
             own = iter(parts(d))
             seen = [
-                next(own) if moved else _zeros(t) for t, moved in zip(results, moves, strict=True)
+                next(own) if moved else g.full_like(t.node, 0) if isinstance(t, Tensor) else None
+                for t, moved in zip(results, moves, strict=True)
             ]
             given = cls.backward(ctx, *(n if n is None else Tensor(n, device) for n in seen))
         each = list(given) if isinstance(given, tuple) else [given]

@@ -143,7 +143,9 @@ def _capture(
             for n, a in zip(nodes, arguments, strict=True)
         ]
         result = function(given)
-        _settle(trace)
+        # Make the state consistent that the trace has changed. What others have changed is theirs.
+        for settler in _settlers_of(list(trace.old)):
+            settler.settle()
         for i, (t, n) in enumerate(zip(given, nodes, strict=True)):
             if t.node is not n:
                 raise TracingError(
@@ -155,14 +157,12 @@ def _capture(
         here.context.trace = None
         trace.revert()
         under_way.remove(trace)
-        _forget(trace)
+        # Take away the values of tensors that the trace left behind.
+        for cell in here.context.pending():
+            if cell.serial > trace.born:
+                become(cell, store.argument(cell.node.type, trace.function))
+                cell.settled()
     return captured
-
-
-def _settle(trace: Trace) -> None:
-    """Make the state consistent that the trace has changed. What others have changed is theirs."""
-    for settler in _settlers_of(list(trace.old)):
-        settler.settle()
 
 
 def _settlers_of(cells: Iterable[Cell]) -> tuple[Settler, ...]:
@@ -343,11 +343,3 @@ def _states(trace: Trace) -> list[tuple[Cell, Node]]:
                 "others outside of it and requires a gradient; detach() it first"
             )
     return [(c, before.node) for c, before in changed if c.serial not in homes]
-
-
-def _forget(trace: Trace) -> None:
-    """Take away the values of tensors that the trace left behind."""
-    for cell in here.context.pending():
-        if cell.serial > trace.born:
-            become(cell, store.argument(cell.node.type, trace.function))
-            cell.settled()

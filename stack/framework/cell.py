@@ -269,13 +269,13 @@ class Cell:
         with store.lock:  # while another thread may note one more
             count = len(noted)
             found = [(r, r()) for r in noted[:count]]
-            alive = [(r, w) for r, w in found if w is not None and _source(w) is self]
+            alive = [
+                (r, w)
+                for r, w in found
+                if w is not None and w.link is not None and w.link.source is self
+            ]
             noted[:count] = [r for r, _ in alive]
         return [w for _, w in alive]
-
-
-def _source(cell: Cell) -> Cell | None:
-    return None if cell.link is None else cell.link.source
 
 
 def root(cell: Cell) -> Cell:

@@ -122,7 +122,7 @@ def cond(
         return (true_fn if bool(pred) else false_fn)(*operands)
     taken = _flag(pred, pred)
     shown = _outline(name_of(true_fn), true_fn, operands)
-    before = [_zeros(t, pred.device) for t in shown.types]
+    before = [Tensor(g.full(t.shape, 0, t.dtype), pred.device) for t in shown.types]
 
     def run(function: Callable[..., Any], flag: Tensor, before: list[Tensor]) -> list[Tensor]:
         name = name_of(function)
@@ -134,7 +134,7 @@ def cond(
                     f"cond: {name} gives {_types(found)}, {name_of(true_fn)} "
                     f"{', '.join(str(t) for t in shown.types)}; branches give the same"
                 )
-            return [_no(given[0]), *found], Spec()
+            return [Tensor(g.const(False, DType.BOOL), given[0].device), *found], Spec()
 
         after, _, _ = _looped(name, step, 1, [flag, *before], [], tested=True)
         return after[1:]
@@ -390,10 +390,6 @@ def _types(found: Sequence[Tensor]) -> str:
     return ", ".join(str(t.node.type) for t in found)
 
 
-def _zeros(t: Type, device: str) -> Tensor:
-    return Tensor(g.full(t.shape, 0, t.dtype), device)
-
-
 def _flag(value: Any, like: Tensor | None) -> Tensor:
     """A condition as a 0-d bool."""
     if not isinstance(value, Tensor):
@@ -401,10 +397,6 @@ def _flag(value: Any, like: Tensor | None) -> Tensor:
     if value.numel() != 1:
         raise _refused(f"a condition is one bool, not {value.node.type}")
     return value.reshape(()).bool().detach()
-
-
-def _no(flag: Tensor) -> Tensor:
-    return Tensor(g.const(False, DType.BOOL), flag.device)
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -19,7 +19,6 @@ from stack.framework import modes, store
 from stack.framework.capture import Argument, Captured, capture, cell_of
 from stack.framework.cell import (
     Cell,
-    Context,
     become,
     contexts,
     rebind,
@@ -355,15 +354,46 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
     for settler in captured.settlers:
         take_over(settler)
     if captured.needs:
-        _check_values(captured, given)
+        # Raise RangeError where arguments of the host hold an index that is out of range.
+        seen: dict[int, Values | None] = {}
+        for call in captured.needs:
+            values, number = call.need.known, call.argument
+            if number is not None:
+                if number not in seen:
+                    x = given[number]
+                    seen[number] = (
+                        values_of(x.node) if isinstance(x, Tensor) else Values(np.asarray(x))
+                    )
+                values = seen[number]
+                if values is None:
+                    continue
+            call.need.check(values, call.sizes(captured.sizes))
     written = _held_apart(captured) if captured.held or captured.states else set[Node]()
     if written:
-        _protect(written)
+        # Compute what is pending on values that are about to be overwritten.
+        for context in list(contexts):
+            for cell in context.pending():
+                # Whether the cell stands for what a thread's trace gives it, and has no value yet.
+                trace = context.trace
+                if not (trace is not None and (cell.serial >= trace.born or cell in trace.old)):
+                    _compute_before(cell, written)
+        for found in store.leaves.keyrefs():
+            n = found()
+            if n is not None and depends([n], written, through_known=True):
+                store.leaves.pop(n, None)
         forget(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
     outputs = captured.plan.run(arrays)
     if captured.gradients or captured.gathered:
-        _give_gradients(captured, outputs, arrays)
+        # Leave the gradients as the function does.
+        for t, new in captured.gradients:
+            if isinstance(new, int):
+                t.grad = Tensor(store.holding(outputs[new]), captured.device, owns=True)
+            else:
+                t.grad = new
+        for t, at in captured.gathered:
+            if t.grad is not None and t.grad.link is not None:  # its memory is another tensor's
+                rebind(t.grad, store.holding(arrays[at]))
     device = captured.device
     if captured.results is LEAF:
         return Tensor(store.holding(outputs[0]), device, owns=True)
@@ -385,45 +415,6 @@ def _held_apart(captured: Captured) -> set[Node]:
     return {c.node for c in (*captured.states, *gathered) if c.link is None}
 
 
-def _give_gradients(captured: Captured, outputs: Sequence[Any], arrays: Sequence[Any]) -> None:
-    """Leave the gradients as the function does."""
-    for t, new in captured.gradients:
-        if isinstance(new, int):
-            t.grad = Tensor(store.holding(outputs[new]), captured.device, owns=True)
-        else:
-            t.grad = new
-    for t, at in captured.gathered:
-        if t.grad is not None and t.grad.link is not None:  # its memory is another tensor's
-            rebind(t.grad, store.holding(arrays[at]))
-
-
-def _check_values(captured: Captured, given: Sequence[Any]) -> None:
-    """Raise RangeError where arguments of the host hold an index that is out of range."""
-    seen: dict[int, Values | None] = {}
-    for call in captured.needs:
-        values, at = call.need.known, call.argument
-        if at is not None:
-            if at not in seen:
-                x = given[at]
-                seen[at] = values_of(x.node) if isinstance(x, Tensor) else Values(np.asarray(x))
-            values = seen[at]
-            if values is None:
-                continue
-        call.need.check(values, call.sizes(captured.sizes))
-
-
-def _protect(written: set[Node]) -> None:
-    """Compute what is pending on values that are about to be overwritten."""
-    for context in list(contexts):
-        for cell in context.pending():
-            if not _is_traced(cell, context):
-                _compute_before(cell, written)
-    for found in store.leaves.keyrefs():
-        n = found()
-        if n is not None and depends([n], written, through_known=True):
-            store.leaves.pop(n, None)
-
-
 def _compute_before(cell: Cell, written: set[Node]) -> None:
     n = cell.node
     if not cell.requires_grad or cell.owns:
@@ -436,12 +427,6 @@ def _compute_before(cell: Cell, written: set[Node]) -> None:
             if cell.node is n:
                 become(cell, store.holding(array))
                 cell.require_grad(False)
-
-
-def _is_traced(cell: Cell, context: Context) -> bool:
-    """Whether the cell stands for what a thread's trace gives it, and has no value yet."""
-    trace = context.trace
-    return trace is not None and (cell.serial >= trace.born or cell in trace.old)
 
 
 def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:

@@ -231,7 +231,28 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
             outputs[n] = lowered
     if outputs:
         arrays = _run(device, list(outputs.values()), inline)
-        _publish(dict(zip(outputs, arrays, strict=True)), device, inline)
+        # Hang arrays on their nodes, and let cells that need no history forget how they were
+        # computed.
+        values = dict(zip(outputs, arrays, strict=True))
+        held: dict[Node, Node] = {}
+        for n, array in values.items():
+            if n.op == "input":
+                store.bind(n, array)
+                continue
+            held[n] = store.holding(array)
+            # Without an input the node is no device's own: it may be pending on another one too.
+            if n in inline.fed:
+                store.leaves[n] = held[n]
+        for cell in here.context.pending():
+            if cell.device != device or cell.requires_grad:
+                continue
+            with store.lock:
+                leaf = None if cell.owns else held.get(cell.node)
+                if leaf is not None and leaf in owners:
+                    cell.node = leaf
+                    stale(cell)
+                elif leaf is not None:
+                    become(cell, leaf)
 
 
 _AGE = operator.attrgetter("serial")
@@ -246,30 +267,6 @@ def _is_view(n: Node, pending: Container[Node]) -> bool:
         if n in pending or n in store.leaves or n in store.arrays:
             return True
     return False
-
-
-def _publish(values: dict[Node, Any], device: str, inline: Inlining) -> None:
-    """Hang arrays on their nodes, and let cells that need no history forget how they were
-    computed."""
-    held: dict[Node, Node] = {}
-    for n, array in values.items():
-        if n.op == "input":
-            store.bind(n, array)
-            continue
-        held[n] = store.holding(array)
-        # Without an input the node is no device's own: it may be pending on another one too.
-        if n in inline.fed:
-            store.leaves[n] = held[n]
-    for cell in here.context.pending():
-        if cell.device != device or cell.requires_grad:
-            continue
-        with store.lock:
-            leaf = None if cell.owns else held.get(cell.node)
-            if leaf is not None and leaf in owners:
-                cell.node = leaf
-                stale(cell)
-            elif leaf is not None:
-                become(cell, leaf)
 
 
 def refuse_in_trace(what: str) -> None:

@@ -199,7 +199,15 @@ class CellTape:
             return self._adopt(cell, recording)
         link, part, tape = cell.link, cell.part, self.tape
         if part is not None:
-            return self._part(self._number(part.whole), part.window)
+            # The number of a leaf that is a part of a value.
+            whole = self._number(part.whole)
+            if whole < 0:
+                return -1
+            key = self._stop(whole), part.window
+            n = self._parts.get(key)
+            if n is None:
+                n = self._parts[key] = self.tape.append((read, *key))
+            return n
         if link is not None:
             if link.history is not None or (link.cut and cell._requires_grad):
                 return -1
@@ -222,16 +230,6 @@ class CellTape:
             isolate([cell])  # what has memory of its own is no constant for long
             array = store.arrays[node]
         return tape.give(node, constant=False) if array.type == node.type else -1
-
-    def _part(self, whole: int, window: Any) -> int:
-        """The number of a leaf that is a part of a value."""
-        if whole < 0:
-            return -1
-        key = self._stop(whole), window
-        n = self._parts.get(key)
-        if n is None:
-            n = self._parts[key] = self.tape.append((read, *key))
-        return n
 
     def _stop(self, n: int) -> int:
         """The value of a number, through which no gradient flows."""
@@ -463,34 +461,41 @@ class CellTape:
         missing = tuple([n for n in alive if n not in self._known])
         if missing:
             try:
-                arrays = self._run(missing)
+                tape = self.tape
+                plan, order = tape.plan(
+                    missing,
+                    lambda: self._compiled(missing),
+                    lambda rows, axes: self._general(missing, rows, axes),
+                )
+                leaves = tape.inputs
+                arrays: Sequence[Any] = plan.run([store.arrays[leaves[i]] for i in order])
             except HalError as error:
-                error.add_note(self._told(missing))
+                # What was to be computed, the largest first.
+                types = self.tape.types
+                largest = sorted(missing, key=lambda n: -types[n].nbytes)
+                told = "".join(f"\n  {types[n]} by {self.tape.called(n)}" for n in largest[:TOLD])
+                more = len(largest) - TOLD
+                error.add_note(
+                    f"it was to compute{told}" + (f"\n  and {more} others" if more > 0 else "")
+                )
                 raise
             with store.lock:
                 for n, array in zip(missing, arrays, strict=True):
                     self._settle(n, alive[n], store.holding(array))
         self._end()
-        self._keep_history(self._still(alive))
-
-    def _run(self, numbers: tuple[int, ...]) -> Sequence[Any]:
+        # Hold what gradients of these will ask for, and no more.
+        alive = self._still(alive)
         tape = self.tape
-        plan, order = tape.plan(
-            numbers,
-            lambda: self._compiled(numbers),
-            lambda rows, axes: self._general(numbers, rows, axes),
-        )
-        leaves = tape.inputs
-        found: Sequence[Any] = plan.run([store.arrays[leaves[i]] for i in order])
-        return found
-
-    def _told(self, numbers: Iterable[int]) -> str:
-        """What was to be computed, the largest first."""
-        types = self.tape.types
-        largest = sorted(numbers, key=lambda n: -types[n].nbytes)
-        told = "".join(f"\n  {types[n]} by {self.tape.called(n)}" for n in largest[:TOLD])
-        more = len(largest) - TOLD
-        return f"it was to compute{told}" + (f"\n  and {more} others" if more > 0 else "")
+        tape.inputs = []
+        self._adopted.clear()
+        if not alive:
+            tape.leaves, self._known, self.leaves = {}, {}, {}
+            return
+        needed = tape.needed(alive)
+        tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
+        self._known = {n: leaf for n, leaf in self._known.items() if n in needed}
+        self.leaves = {n: ref for n, ref in self.leaves.items() if n in needed}
+        self._context.histories.add(self)
 
     def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
         """The leaf has the value of a number, which is the cell's, if it is still."""
@@ -503,20 +508,6 @@ class CellTape:
         owners[leaf] = weakref.ref(cell)
         self.tape.leaves[leaf] = self._stopped.get(n, n)
         stale(cell)
-
-    def _keep_history(self, alive: Mapping[int, Cell]) -> None:
-        """Hold what gradients of these will ask for, and no more."""
-        tape = self.tape
-        tape.inputs = []
-        self._adopted.clear()
-        if not alive:
-            tape.leaves, self._known, self.leaves = {}, {}, {}
-            return
-        needed = tape.needed(alive)
-        tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
-        self._known = {n: leaf for n, leaf in self._known.items() if n in needed}
-        self.leaves = {n: ref for n, ref in self.leaves.items() if n in needed}
-        self._context.histories.add(self)
 
     def value(self, cell: Cell) -> Node | None:
         """The leaf with a cell's value, where that was computed."""

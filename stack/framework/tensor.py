@@ -847,7 +847,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         place = place if _is_mask(place) else _without_masks(place, self.device)
         shown = value if isinstance(value, Tensor) and value.link else None
         in_one = shown is not None and _place(shown)[0] is _place(self)[0]
-        if shown is not None and in_one and _is_view(self, shown, self[place]):
+        if shown is not None and in_one and _geometry(shown) == _geometry(self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and shown.requires_grad)
         elif under_way or not self._set_on_tape(place, value):
@@ -1013,11 +1013,6 @@ def _hooks(leaf: Tensor) -> dict[int, Hook]:
 def _geometry(x: Tensor) -> Window:
     """How x lies in its memory."""
     return Window.whole(x.shape) if x.link is None else x.link.window.own()
-
-
-def _is_view(x: Tensor, view: Tensor, other: Tensor) -> bool:
-    """Whether this view of x shows what the other one does."""
-    return _place(view)[0] is _place(x)[0] and _geometry(view) == _geometry(other)
 
 
 def _sources(x: Cell) -> Iterator[Cell]:

@@ -53,7 +53,13 @@ def _described(t: Tensor) -> str:
 
 
 def _compare(group: Group, facts: Sequence[Fact], what: str, advice: str) -> None:
-    every = _gather(group, json.dumps(facts).encode())
+    # What each rank says.
+    text = json.dumps(facts).encode()
+    own = np.frombuffer(text, np.uint8)
+    counts = group.all_gather(np.array([own.size])).ravel().tolist()
+    texts = group.all_gather(own, counts=counts).tobytes()
+    ends = np.cumsum(counts).tolist()
+    every = [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
     if all(text == every[0] for text in every):
         return
     other = next(r for r, text in enumerate(every) if text != every[0])
@@ -68,15 +74,6 @@ def _compare(group: Group, facts: Sequence[Fact], what: str, advice: str) -> Non
 
 def _said(fact: Fact | None) -> str:
     return "nothing" if fact is None else f"{fact[0]}: {fact[1]}"
-
-
-def _gather(group: Group, text: bytes) -> list[bytes]:
-    """What each rank says."""
-    own = np.frombuffer(text, np.uint8)
-    counts = group.all_gather(np.array([own.size])).ravel().tolist()
-    texts = group.all_gather(own, counts=counts).tobytes()
-    ends = np.cumsum(counts).tolist()
-    return [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
 
 
 def _take_values(group: Group, tensors: Sequence[Tensor]) -> None:

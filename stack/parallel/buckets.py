@@ -55,7 +55,7 @@ def share(run: Run, group: str, names: Mapping[int, str]) -> None:
     serial numbers, equal on all ranks."""
     if all(p.grad is None for p in run.members):
         return
-    parts = [_gradient(p) for p in run.members]
+    parts = [g.full(p.shape, 0, p.dtype) if p.grad is None else p.grad.node for p in run.members]
     rows = rows_of(parts, run.members)
     cut = buckets(parts) if tracing() is not None else [range(len(parts))]
     pieces = [_averaged(run, parts, bucket, group, names, rows) for bucket in cut]
@@ -64,10 +64,6 @@ def share(run: Run, group: str, names: Mapping[int, str]) -> None:
     for p, view in zip(run.members, views, strict=True):
         if p.grad is not None:
             p.grad = Tensor(view, p.device)
-
-
-def _gradient(p: Tensor) -> Node:
-    return g.full(p.shape, 0, p.dtype) if p.grad is None else p.grad.node
 
 
 def _averaged(
@@ -79,16 +75,13 @@ def _averaged(
     rows: Sequence[int],
 ) -> Node:
     own = [run.layout.padded(parts[i], i) for i in bucket]
-    what = _described([run.members[i] for i in bucket], names, rows)
-    return g.all_reduce("avg", g.concat(own, 0), group, called(what))
-
-
-def _described(members: Sequence[Tensor], names: Mapping[int, str], rows: Sequence[int]) -> str:
+    members = [run.members[i] for i in bucket]
     ends = dict.fromkeys(names[p.serial] for p in (members[0], members[-1]))
     lacking = [names[p.serial] for p in members if p.grad is None]
     without = f", none for {', '.join(lacking)}" if lacking else ""
     of = f" from {' and '.join(map(str, rows))} rows" if rows else ""
-    return f"gradients of {' to '.join(ends)}{without}{of}"
+    what = f"gradients of {' to '.join(ends)}{without}{of}"
+    return g.all_reduce("avg", g.concat(own, 0), group, called(what))
 
 
 def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:
@@ -98,17 +91,13 @@ def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:
     How late a gradient comes is told by the longest way to it through the graph. A model's
     parameters are in the order of its layers, so that the last ones come first.
     """
-    late, found, first, size = _depths(parts), list[range](), 0, 0
+    depth: dict[Node, int] = {}
+    for n in toposort(list(parts)):
+        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+    late, found, first, size = depth, list[range](), 0, 0
     for i, part in enumerate(parts):
         if i > first and (size >= nbytes or late[part] > late[parts[first]]):
             found.append(range(first, i))
             first, size = i, 0
         size += math.prod(part.shape) * part.dtype.nbytes
     return [*found, range(first, len(parts))]
-
-
-def _depths(parts: Sequence[Node]) -> dict[Node, int]:
-    depth: dict[Node, int] = {}
-    for n in toposort(list(parts)):
-        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
-    return depth

@@ -193,18 +193,6 @@ def _split(n: Node, p: Sharded, ranks: int) -> Node:
     return g.reshape(_swapped(both, at), (*before, p.major, ranks, part, *after))
 
 
-def _merged(n: Node, p: Sharded) -> Node:
-    """What is split as by `_split`, whole."""
-    before, after = n.shape[: p.axis], n.shape[p.axis + 3 :]
-    major, ranks, part = n.shape[p.axis : p.axis + 3]
-    if p.zigzag:
-        at = p.axis + 1
-        both = _swapped(g.reshape(n, (*before, major, ranks, 2, part // 2, *after)), at)
-        first, second = (g.slice_axis(both, at, i, i + 1) for i in range(2))
-        n = g.concat([first, g.flip(second, at + 1)], at)
-    return g.reshape(n, (*before, major * ranks * part, *after))
-
-
 def _swapped(n: Node, axis: int) -> Node:
     """Two neighbouring axes exchanged."""
     order = list(range(len(n.shape)))
@@ -272,7 +260,16 @@ def _joined(every: Node, p: Sharded) -> Node:
     split = g.reshape(every, (size, *shape[: p.axis], p.major, part, *shape[p.axis + 1 :]))
     order = list(range(1, len(split.shape)))
     order.insert(p.axis + 1, 0)
-    return _merged(g.permute(split, order), p)
+    # What is split as by `_split`, whole.
+    n = g.permute(split, order)
+    before, after = n.shape[: p.axis], n.shape[p.axis + 3 :]
+    major, ranks, part = n.shape[p.axis : p.axis + 3]
+    if p.zigzag:
+        at = p.axis + 1
+        both = _swapped(g.reshape(n, (*before, major, ranks, 2, part // 2, *after)), at)
+        first, second = (g.slice_axis(both, at, i, i + 1) for i in range(2))
+        n = g.concat([first, g.flip(second, at + 1)], at)
+    return g.reshape(n, (*before, major * ranks * part, *after))
 
 
 def _exchanged(n: Node, a: Sharded, b: Sharded, line: Line) -> Node:
@@ -286,7 +283,11 @@ def _exchanged(n: Node, a: Sharded, b: Sharded, line: Line) -> Node:
 def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
     """Each rank's pieces of the sum of a flat value: neighbours that are divided in rows by one
     exchange for a bucket of them."""
-    sources = n.srcs if n.op == "concat" and _is_cut_as(n, parts) else ()
+    sources = (
+        n.srcs
+        if n.op == "concat" and [s.shape[0] for s in n.srcs] == [part.size for part in parts]
+        else ()
+    )
     pieces = list(sources or _cut(n, [part.size for part in parts]))
     found: list[Node] = []
     for first, last in _stretches(parts):
@@ -311,10 +312,6 @@ def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
                 x = _scattered(g.slice_axis(x, 0, 0, part.count), by, part.placement, line)
                 found.append(_padded(x, part.local))
     return joined(found, n)
-
-
-def _is_cut_as(n: Node, parts: Sequence[Part]) -> bool:
-    return [s.shape[0] for s in n.srcs] == [part.size for part in parts]
 
 
 def _stretches(parts: Sequence[Part]) -> list[tuple[int, int]]:
@@ -361,10 +358,13 @@ def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node
     """bool of a rank's shape: which of its elements are the ones that count in a sum over all
     ranks: not those of gaps, and those of whole parts on rank 0 alone. None where all are."""
     first = g.eq(line.rank, g.const(0, DType.I64))
+    # Whether ranks have elements of a part that do not count: gaps, or what others have, too.
     match placement:
         case Row(size) if size > type.size:
             return _before(n.shape[0], type.size, line)
-        case Packed(parts) if any(_has_more(part) for part in parts):
+        case Packed(parts) if any(
+            part.count < part.size or isinstance(part.placement, Replicated) for part in parts
+        ):
             pieces = []
             for part in parts:
                 if isinstance(part.placement, Replicated):
@@ -383,11 +383,6 @@ def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node
             return g.concat(pieces, 0) if pieces else None
         case _:
             return None
-
-
-def _has_more(part: Part) -> bool:
-    """Whether ranks have elements of a part that do not count: gaps, or what others have, too."""
-    return part.count < part.size or isinstance(part.placement, Replicated)
 
 
 def _before(local: int, count: int, line: Line) -> Node:

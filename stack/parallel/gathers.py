@@ -150,10 +150,8 @@ def _bucketed(uses: Sequence[_Use], most: int) -> list[list[_Use]]:
 def _computed_before(n: Node, owner: dict[Node, Node], depth: dict[Node, int]) -> Node | None:
     """The last thing with a buffer of its own on the longest way to an operator's operands."""
     found: Node | None = n
-    while found is not None and (found is n or not _has_buffer(found)):
+    while found is not None and (
+        found is n or not (found.op in ("matmul", "reduce", "attention") or is_exchange(found))
+    ):
         found = max((s for s in found.srcs if s not in owner), key=depth.__getitem__, default=None)
     return found
-
-
-def _has_buffer(n: Node) -> bool:
-    return n.op in ("matmul", "reduce", "attention") or is_exchange(n)

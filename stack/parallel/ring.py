@@ -236,18 +236,10 @@ class _RingAttention:
         block = _Expressions(self, 2 * line.size)
         if self.node.op == "attention_gradients":
             return self._gradients(line, block, given[:count], given[count:])
-        return self._result(line, block, given[:count], given[count:])
-
-    @property
-    def is_causal(self) -> bool:
-        return _is_causal(expressions(self.node)[0])
-
-    def _result(
-        self, line: _Line, block: _Expressions, matrices: Sequence[Node], read: Sequence[Node]
-    ) -> list[Node]:
+        matrices = given[:count]
         rows, columns = _halves(matrices[0]), matrices[2].shape[-1]
         wide = block.exprs[0].dtype.computed_in
-        of_row = [self._of_rows(x, p) for x, (_, p) in zip(read, self.read, strict=True)]
+        of_row = [self._of_rows(x, p) for x, (_, p) in zip(given[count:], self.read, strict=True)]
         shape = rows[0].shape[:-1]
         most = [g.full((*shape, 1), -inf, wide)] * 2
         total = [g.full((*shape, 1), 0, wide)] * 2
@@ -282,6 +274,18 @@ class _RingAttention:
         ]
         found = [g.concat(x, len(shape) - 1) for x in (whole, most, total)]
         return [g.cast(x, self.node.dtype) for x in found[: len(self.results)]]
+
+    @property
+    def is_causal(self) -> bool:
+        # Whether no row sees a key behind its own place: `where(key <= row, ..., -inf)`.
+        exponent = expressions(self.node)[0]
+        while exponent.op in ("where", "cast"):
+            if exponent.op == "where":
+                condition, _, other = exponent.srcs
+                if number_of(other) == -inf and _is_up_to_row(condition):
+                    return True
+            exponent = exponent.srcs[exponent.op == "where"]
+        return False
 
     def _gradients(
         self, line: _Line, block: _Expressions, matrices: Sequence[Node], read: Sequence[Node]
@@ -333,17 +337,6 @@ def _together(k: Node, v: Node) -> Node:
 def _apart_columns(x: Node, first: int) -> tuple[Node, Node]:
     axis, end = len(x.shape) - 1, x.shape[-1]
     return g.slice_axis(x, axis, 0, first), g.slice_axis(x, axis, first, end)
-
-
-def _is_causal(exponent: Node) -> bool:
-    """Whether no row sees a key behind its own place: `where(key <= row, ..., -inf)`."""
-    while exponent.op in ("where", "cast"):
-        if exponent.op == "where":
-            condition, _, other = exponent.srcs
-            if number_of(other) == -inf and _is_up_to_row(condition):
-                return True
-        exponent = exponent.srcs[exponent.op == "where"]
-    return False
 
 
 def _is_up_to_row(condition: Node) -> bool:

@@ -210,7 +210,9 @@ def check(schedule: Schedule, held: Sequence[int] | None = None) -> Walked:
     the messages between them in one order, each kind by itself; no rank holds more activations than
     `held` says, if it says.
     """
-    _check_chunks(schedule)
+    have = sorted(chunk for own in schedule.chunks for chunk in own)
+    if have != list(range(len(have))):
+        raise InvalidCall(f"ranks have chunks {schedule.chunks}; each of 0, 1, ... is there once")
     _check_entries(schedule)
     for rank, row in enumerate(schedule.rows):
         place = {entry: i for i, entry in enumerate(row)}
@@ -227,12 +229,6 @@ def check(schedule: Schedule, held: Sequence[int] | None = None) -> Walked:
                 "it may; begin forward passes later, or backward passes earlier"
             )
     return found
-
-
-def _check_chunks(schedule: Schedule) -> None:
-    have = sorted(chunk for own in schedule.chunks for chunk in own)
-    if have != list(range(len(have))):
-        raise InvalidCall(f"ranks have chunks {schedule.chunks}; each of 0, 1, ... is there once")
 
 
 def _check_entries(schedule: Schedule) -> None:

@@ -149,7 +149,23 @@ class Chooser:
         self._descend(lazy)
         found = []
         for state in (self._states(lazy, graph, number, offers), _minimum(graph, sweeps)):
-            improved = _improved(graph, state)
+            # A state for each variable, of at most the cost of those given: again and again
+            # variables that form a forest get the best states given all others, which is exact.
+            # The forests are drawn, and the same for equal graphs.
+            near: list[list[tuple[int, Costs]]] = [[] for _ in graph.own]
+            for a, b, table in graph.edges:
+                near[a].append((b, table))
+                near[b].append((a, table.T))
+            draw = np.random.default_rng(len(graph.own))
+            idle = 0
+            for turn in range(60):
+                order = _order(near, draw, turn)
+                before = [state[i] for i in order]
+                _settle_forest(graph, near, order, state)
+                idle = 0 if [state[i] for i in order] != before else idle + 1
+                if idle == 12:
+                    break
+            improved = state
             chosen = {n: self.ways[n][improved[number[n]]] for n in self.order}
             self._descend(chosen)
             found.append(chosen)
@@ -336,26 +352,6 @@ def _minimum(graph: _Graph, sweeps: int) -> list[int]:
             found = _decoded(graph, ahead, behind, down)
             best = min(best, found)
     return best[1]
-
-
-def _improved(graph: _Graph, state: list[int], rounds: int = 60, patience: int = 12) -> list[int]:
-    """A state for each variable, of at most the cost of those given: again and again variables that
-    form a forest get the best states given all others, which is exact. The forests are drawn, and
-    the same for equal graphs."""
-    near: list[list[tuple[int, Costs]]] = [[] for _ in graph.own]
-    for a, b, table in graph.edges:
-        near[a].append((b, table))
-        near[b].append((a, table.T))
-    draw = np.random.default_rng(len(graph.own))
-    idle = 0
-    for turn in range(rounds):
-        order = _order(near, draw, turn)
-        before = [state[i] for i in order]
-        _settle_forest(graph, near, order, state)
-        idle = 0 if [state[i] for i in order] != before else idle + 1
-        if idle == patience:
-            break
-    return state
 
 
 def _order(near: list[list[tuple[int, Costs]]], draw: np.random.Generator, turn: int) -> list[int]:

@@ -111,7 +111,11 @@ class Parallel:
         layouts = [self._by_serial.get(s.serial) if isinstance(s, Cell) else None for s in sources]
         arguments = [s if isinstance(s, int) else None for s in sources]
         groups = [line.name for line in self._lines]
-        stage = Stage(self._stage, {lane: ranks.name for lane, ranks in self._lanes.items()})
+        # This rank's number in the pipeline.
+        stage = Stage(
+            next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
+            {lane: ranks.name for lane, ranks in self._lanes.items()},
+        )
         found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
@@ -137,11 +141,6 @@ class Parallel:
         """Of how many parts `backward` sums the losses: what a mean is to be divided by."""
         pipe = self.strategy.pipeline
         return 1 if pipe is None else pipe.table.batches
-
-    @property
-    def _stage(self) -> int:
-        """This rank's number in the pipeline."""
-        return next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0)
 
     # what a script for data parallelism asks for
 

@@ -297,7 +297,13 @@ class _Building:
             gives = [self.made[n, entry.batch] for n in own if n in self.given - self.late]
             self.done = _computed([*gives, *self._summed()]) or self.done
         if self.schedule.divides:
-            self._receive_late()
+            # What passes W of other ranks give this one: parts of a parameter's gradient, which
+            # nobody waits for.
+            for source, row in enumerate(self.schedule.rows):
+                for entry in row if source != self.rank else ():
+                    own = self.rows.get((entry.what, entry.chunk), [])
+                    if entry.what == "W" and any(self.rank in self.read_by[n] for n in own):
+                        self._receive(own[0], entry.batch, source)
         joint, batches = self.cut.joint, self.schedule.batches
         for p in self.added:
             for m in range(batches):
@@ -324,15 +330,6 @@ class _Building:
                 self.added[p] = end
                 found.append(self.totals[p])
         return found
-
-    def _receive_late(self) -> None:
-        """What passes W of other ranks give this one: parts of a parameter's gradient, which nobody
-        waits for."""
-        for source, row in enumerate(self.schedule.rows):
-            for entry in row if source != self.rank else ():
-                own = self.rows.get((entry.what, entry.chunk), [])
-                if entry.what == "W" and any(self.rank in self.read_by[n] for n in own):
-                    self._receive(own[0], entry.batch, source)
 
     def _value(self, root: Node, batch: int) -> Node:
         """A value of a micro-batch on this rank: computed, received, or a part of the batch."""

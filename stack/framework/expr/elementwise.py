@@ -109,7 +109,17 @@ def remainder(x: Operand, y: Operand) -> Node:
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):
-        return _power(g.cast(x, common_dtype(x, y)) if x.dtype is DType.BOOL else x, y)
+        # Small whole exponents as products, halves as square roots.
+        x = g.cast(x, common_dtype(x, y)) if x.dtype is DType.BOOL else x
+        if is_symbolic(y) and x.dtype.is_float:
+            return g.pow(*meet(x, y))
+        if 0 <= y <= 8 and y == int(y) and (x.dtype.is_float or isinstance(y, int)):
+            return _product(x, int(y))
+        if not common_dtype(x, y).is_float:
+            raise TensorError(f"an integer tensor to the power of {y}: convert it with .float()")
+        (a, b) = meet(x, y)
+        special = {0.5: g.sqrt, -0.5: g.rsqrt, -1: g.recip}
+        return special[y](a) if y in special else g.pow(a, b)
     a, b = meet(x, y)
     if a.dtype.is_float:
         return g.pow(a, b)
@@ -132,19 +142,6 @@ def _whole_power(x: Node, n: Node) -> Node:
     odd = ne(bitwise_and(n, 1), 0)
     fraction = where(eq(x, 1), 1, where(eq(x, -1), where(odd, -1, g.full_like(x, 1)), 0))
     return where(lt(n, 0), fraction, total)
-
-
-def _power(x: Node, n: Number) -> Node:
-    """Small whole exponents as products, halves as square roots."""
-    if is_symbolic(n) and x.dtype.is_float:
-        return g.pow(*meet(x, n))
-    if 0 <= n <= 8 and n == int(n) and (x.dtype.is_float or isinstance(n, int)):
-        return _product(x, int(n))
-    if not common_dtype(x, n).is_float:
-        raise TensorError(f"an integer tensor to the power of {n}: convert it with .float()")
-    (a, b) = meet(x, n)
-    special = {0.5: g.sqrt, -0.5: g.rsqrt, -1: g.recip}
-    return special[n](a) if n in special else g.pow(a, b)
 
 
 def _product(x: Node, n: int) -> Node:

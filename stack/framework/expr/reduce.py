@@ -337,14 +337,10 @@ def histc(x: Node, bins: int = 100, min: float = 0, max: float = 0) -> Node:
         low, high = (g.full((1,), v, x.dtype) for v in (min, max))
     place = g.floor(e.div(e.mul(e.sub(flat, low), bins), e.sub(high, low)))
     place = e.where(e.eq(flat, high), bins - 1, place)
-    place = e.where(g.and_(*_within(flat, low, high)), place, -1)
+    place = e.where(g.and_(*(e.le(low, flat), e.le(flat, high))), place, -1)
     ones = g.full(flat.shape, 1, x.dtype)
     zeros = g.full((bins,), 0, x.dtype)
     return g.scatter("sum", zeros, g.cast(place, DType.I64), ones, 0)
-
-
-def _within(x: Node, low: Node, high: Node) -> tuple[Node, Node]:
-    return e.le(low, x), e.le(x, high)
 
 
 @operator(aten="cov")

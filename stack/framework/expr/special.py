@@ -79,35 +79,31 @@ def mvlgamma(x: Node, p: int) -> Node:
     return total
 
 
-def _bessel(x: Node, order: int, scaled: bool) -> Node:
-    """I of order 0 or 1: its power series up to 12; beyond, its expansion in 1 / x times e^x."""
-    v = as_float(x)
-    near = e.clamp(v, -12.0, 12.0)
-    quarter = e.mul(g.mul(near, near), 0.25)
-    inner = term = g.full_like(v, 1)
-    for k in range(1, 34):
-        term = e.mul(g.mul(term, quarter), 1 / (k * (k + order)))
-        inner = g.add(inner, term)
-    if order:
-        inner = g.mul(inner, e.mul(near, 0.5))
-    inner = g.mul(inner, g.exp(g.neg(g.abs(near)))) if scaled else inner
-    far = e.clamp(g.abs(v), min=12.0)
-    inverse, series, part = g.recip(far), g.full_like(v, 1), g.full_like(v, 1)
-    for k in range(1, 16):
-        factor = -(4 * order * order - (2 * k - 1) ** 2) / (8 * k)
-        part = e.mul(g.mul(part, inverse), factor)
-        series = g.add(series, part)
-    outer = g.mul(series, g.rsqrt(e.mul(far, 2 * math.pi)))
-    if not scaled:
-        half = g.exp(e.mul(far, 0.5))  # e^x alone overflows before the function does
-        outer = g.mul(g.mul(outer, half), half)
-    outer = g.where(e.lt(v, 0), g.neg(outer), outer) if order else outer
-    return g.where(e.lt(g.abs(v), 12.0), inner, outer)
-
-
 def _publish_bessel(name: str, order: int, scaled: bool, doc: str) -> None:
     def bessel(x: Node) -> Node:
-        return _bessel(x, order, scaled)
+        # I of order 0 or 1: its power series up to 12; beyond, its expansion in 1 / x times e^x.
+        v = as_float(x)
+        near = e.clamp(v, -12.0, 12.0)
+        quarter = e.mul(g.mul(near, near), 0.25)
+        inner = term = g.full_like(v, 1)
+        for k in range(1, 34):
+            term = e.mul(g.mul(term, quarter), 1 / (k * (k + order)))
+            inner = g.add(inner, term)
+        if order:
+            inner = g.mul(inner, e.mul(near, 0.5))
+        inner = g.mul(inner, g.exp(g.neg(g.abs(near)))) if scaled else inner
+        far = e.clamp(g.abs(v), min=12.0)
+        inverse, series, part = g.recip(far), g.full_like(v, 1), g.full_like(v, 1)
+        for k in range(1, 16):
+            factor = -(4 * order * order - (2 * k - 1) ** 2) / (8 * k)
+            part = e.mul(g.mul(part, inverse), factor)
+            series = g.add(series, part)
+        outer = g.mul(series, g.rsqrt(e.mul(far, 2 * math.pi)))
+        if not scaled:
+            half = g.exp(e.mul(far, 0.5))  # e^x alone overflows before the function does
+            outer = g.mul(g.mul(outer, half), half)
+        outer = g.where(e.lt(v, 0), g.neg(outer), outer) if order else outer
+        return g.where(e.lt(g.abs(v), 12.0), inner, outer)
 
     bessel.__name__, bessel.__doc__ = name, doc
     decorate: Callable[[Callable[..., Node]], Callable[..., Node]] = (

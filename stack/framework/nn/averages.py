@@ -33,15 +33,10 @@ Averages = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 """The same of many, in place."""
 
 
-def _checked(decay: float) -> float:
-    if not 0.0 <= decay <= 1.0:
-        raise ValueError(f"decay is between 0 and 1, got {decay}")
-    return decay
-
-
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """decay * average + (1 - decay) * parameter."""
-    decay = _checked(decay)
+    if not 0.0 <= decay <= 1.0:
+        raise ValueError(f"decay is between 0 and 1, got {decay}")
 
     def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Any) -> Tensor:
         return decay * ema_param + (1 - decay) * current_param

@@ -106,7 +106,17 @@ class _Recurrent(Module):
         """Outputs [time, batch, width] and final states [layers * directions, batch, hidden]; of
         packed sequences packed outputs, and each one's state after its own last step."""
         if isinstance(input, PackedSequence):
-            return self._packed(input, given)
+            x, lengths = padded_by_steps(input, 0.0), input.lengths
+            size = self.num_layers * self._directions, x.shape[1], self.hidden_size
+            begin = tuple(zeros(*size, dtype=x.dtype, device=x.device) for _ in range(self.states))
+            if given:
+                order = input.sorted_indices
+                begin = given if order is None else tuple(s[:, order] for s in given)
+            steps = np.arange(x.shape[0])[:, None, None] < lengths[None, :, None]
+            y, last = self._layers(x, begin, tensor(steps, device=x.device))
+            if input.unsorted_indices is not None:
+                last = tuple(s[:, input.unsorted_indices] for s in last)
+            return packed_by_steps(y, input), last
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"{type(self).__name__} takes [time, batch, {self.input_size}], "
@@ -124,19 +134,6 @@ class _Recurrent(Module):
         if single:
             return x.squeeze(1), tuple(s.squeeze(1) for s in last)
         return x.transpose(0, 1) if self.batch_first else x, last
-
-    def _packed(self, input: PackedSequence, given: State | None) -> tuple[PackedSequence, State]:
-        x, lengths = padded_by_steps(input, 0.0), input.lengths
-        size = self.num_layers * self._directions, x.shape[1], self.hidden_size
-        begin = tuple(zeros(*size, dtype=x.dtype, device=x.device) for _ in range(self.states))
-        if given:
-            order = input.sorted_indices
-            begin = given if order is None else tuple(s[:, order] for s in given)
-        steps = np.arange(x.shape[0])[:, None, None] < lengths[None, :, None]
-        y, last = self._layers(x, begin, tensor(steps, device=x.device))
-        if input.unsorted_indices is not None:
-            last = tuple(s[:, input.unsorted_indices] for s in last)
-        return packed_by_steps(y, input), last
 
     def _layers(self, x: Tensor, begin: State, made: Tensor | None) -> tuple[Tensor, State]:
         """All layers over [time, batch, width]; `made`, bool [time, batch, 1], is which steps each

@@ -306,7 +306,9 @@ class NAdam(Moments):
     def numbers_at(self, steps: float) -> dict[Hashable, float]:
         numbers = super().numbers_at(steps)
         for kind in self._kinds():
-            each = (_mu(kind[1], kind[2], t) for t in range(1, int(steps) + 1))
+            each = (
+                kind[1] * (1 - 0.5 * math.pow(0.96, t * kind[2])) for t in range(1, int(steps) + 1)
+            )
             numbers[kind] = math.prod(each)
         return numbers
 
@@ -334,10 +336,6 @@ class NAdam(Moments):
         bottom = g.add(g.div(g.sqrt(v), scale), spread.vector(self.setting("eps")))
         step = g.add(g.mul(shard.vector(now), d), g.mul(shard.vector(ahead), m))
         return g.sub(value, g.div(step, bottom)), {"exp_avg": m, "exp_avg_sq": v}
-
-
-def _mu(beta: float, psi: float, t: float) -> float:
-    return beta * (1 - 0.5 * math.pow(0.96, t * psi))
 
 
 def _mu_node(beta: float, psi: float, t: Node) -> Node:

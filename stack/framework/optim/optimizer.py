@@ -476,7 +476,19 @@ class Optimizer:
         for name in set(extra) - {"params", *self.defaults}:
             if near := get_close_matches(name, self.defaults, cutoff=0.75):
                 raise TensorError(f"unknown settings {[name]}; did you mean {near[0]!r}?")
-        _check(params, {id(p) for g in self.param_groups for p in g["params"]})
+        seen = {id(p) for g in self.param_groups for p in g["params"]}
+        if not params:
+            raise TensorError(
+                f"an optimizer needs parameters, got none\n  called at {where_called()}"
+            )
+        for param in params:
+            if not isinstance(param, Tensor) or not param.is_leaf or not param.dtype.is_float:
+                raise TensorError(
+                    f"cannot optimize {param!r}; only float leaves\n  called at {where_called()}"
+                )
+            if id(param) in seen:
+                raise TensorError(f"a parameter is given twice\n  called at {where_called()}")
+            seen.add(id(param))
         full = {**self.defaults, **extra, "params": params}
         if not self._is_flat:
             self.param_groups.append(full)
@@ -682,16 +694,3 @@ def _settings(given: Group) -> Group:
             "write the step as operations on tensors"
         )
     return {k: v for k, v in given.items() if k not in WAYS}
-
-
-def _check(params: Sequence[Tensor], seen: set[int]) -> None:
-    if not params:
-        raise TensorError(f"an optimizer needs parameters, got none\n  called at {where_called()}")
-    for p in params:
-        if not isinstance(p, Tensor) or not p.is_leaf or not p.dtype.is_float:
-            raise TensorError(
-                f"cannot optimize {p!r}; only float leaves\n  called at {where_called()}"
-            )
-        if id(p) in seen:
-            raise TensorError(f"a parameter is given twice\n  called at {where_called()}")
-        seen.add(id(p))

@@ -234,7 +234,9 @@ def _work(
             _info[:] = [WorkerInfo(number, count, seed, source.dataset)]
             try:
                 if is_new:
-                    _seed(seed)
+                    random.seed(seed)
+                    np.random.seed(seed % 2**32)
+                    manual_seed(seed)
                     if init is not None:
                         init(number)
                 is_new = False
@@ -251,12 +253,6 @@ def _work(
         except Exception as error:  # noqa: BLE001  a batch that cannot be sent
             content = pickle.dumps((epoch, _failure(error, number)))
         results.put(content)
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    manual_seed(seed)
 
 
 def _received(pipe: Connection, parent: int) -> Any:

@@ -138,13 +138,6 @@ def _reflections(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return cat(columns, -1), cat(signs, -1)
 
 
-def _orthonormal(matrix: Tensor) -> Tensor:
-    """The Q of matrix = Q R in which R's diagonal is positive."""
-    q, r = qr(matrix)
-    turned: Tensor = q * where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
-    return turned
-
-
 class Orthogonal(Module):
     """A matrix with orthonormal columns (or rows, if it is wide) of any matrix: `matrix_exp` or
     `cayley` of the skew part of its lower triangle, or the product of the `householder` reflections
@@ -200,7 +193,9 @@ class Orthogonal(Module):
         if columns < rows:
             more = (*x.shape[:-1], rows - columns)
             x = cat([x, randn(*more, dtype=x.dtype, device=x.device)], -1)
-        base = _orthonormal(x)
+        # The Q of matrix = Q R in which R's diagonal is positive.
+        q, r = qr(x)
+        base: Tensor = q * where(r.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
         if self.base is None:
             self.register_buffer("base", base)
         else:
