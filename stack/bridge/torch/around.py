@@ -17,7 +17,15 @@ from stack.recorder.window import Window, steps_between
 
 def install() -> None:
     """Change these, once."""
-    _autocast()
+    every = torch.library.Library("_", "IMPL")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    own = torch.library.Library("aten", "IMPL")
+    _libraries.extend((every, own))
+    for names, narrow in ((_NARROW, True), (_WIDE, False)):
+        for name in names:
+            base, _, overload = name.partition(".")
+            op = getattr(getattr(torch.ops.aten, base), overload or "default")
+            own.impl(name, _cast_of(op, narrow), "AutocastPrivateUse1")
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
     torch.UntypedStorage.resize_ = _resize_of(torch.UntypedStorage.resize_)
@@ -110,18 +118,6 @@ _WIDE = (
 )
 """What autocast computes in float32."""
 _libraries: list[Any] = []
-
-
-def _autocast() -> None:
-    every = torch.library.Library("_", "IMPL")
-    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
-    own = torch.library.Library("aten", "IMPL")
-    _libraries.extend((every, own))
-    for names, narrow in ((_NARROW, True), (_WIDE, False)):
-        for name in names:
-            base, _, overload = name.partition(".")
-            op = getattr(getattr(torch.ops.aten, base), overload or "default")
-            own.impl(name, _cast_of(op, narrow), "AutocastPrivateUse1")
 
 
 def _cast_of(op: Any, narrow: bool) -> Any:

@@ -34,7 +34,16 @@ def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> C
 
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
-    names = _names(graph)
+    calls = [n for n in graph.graph.nodes if n.op == "call_function"]
+    found = []
+    for n in calls:
+        if isinstance(n.target, torch._ops.OpOverload):
+            found += [_name(n)] if n.target is not _SIZE else []
+            found += ["a generator"] if n.kwargs.get("generator") is not None else []
+        elif isinstance(n.target, torch._ops.OperatorBase):
+            found.append(str(n.target))
+    attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
+    names = found + [f"attribute {n.target}" for n in attributes]
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
     if not all(_is_lowered(n) for n in names) or all(_is_number(n) for n in inputs):
         return make_boxed_func(graph.forward)  # by operators, which torch decomposes or refuses
@@ -117,19 +126,6 @@ def _name(n: fx.Node) -> str:
 def _name_of(op: Any) -> str:
     base = str(op._schema.name).removeprefix("aten::")
     return base if op._overloadname == "default" else f"{base}.{op._overloadname}"
-
-
-def _names(graph: fx.GraphModule) -> list[str]:
-    calls = [n for n in graph.graph.nodes if n.op == "call_function"]
-    names = []
-    for n in calls:
-        if isinstance(n.target, torch._ops.OpOverload):
-            names += [_name(n)] if n.target is not _SIZE else []
-            names += ["a generator"] if n.kwargs.get("generator") is not None else []
-        elif isinstance(n.target, torch._ops.OperatorBase):
-            names.append(str(n.target))
-    attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
-    return names + [f"attribute {n.target}" for n in attributes]
 
 
 def _is_lowered(name: str) -> bool:

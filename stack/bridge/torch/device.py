@@ -41,19 +41,9 @@ def register_device() -> None:
     torch.Tensor.is_pinned = _pinned_of(torch.Tensor.is_pinned, lambda x: False)
     torch.UntypedStorage.pin_memory = _pinned_of(torch.UntypedStorage.pin_memory, lambda x: x)
     torch.UntypedStorage.__new__ = _storages_of(torch.UntypedStorage.__new__)
-    _accelerator()
-    _constructors()
-
-
-def is_meant() -> bool:
-    """Whether the device is this process's accelerator."""
-    return bool(used) or any(name in os.environ for name in (DEVICES, _JOB))
-
-
-def _accelerator() -> None:
-    """What looks for the machine's accelerator finds this device where it is meant; `DataParallel`,
-    which copies a module to several devices by functions of one vendor's own, never does, and runs
-    the module where it is."""
+    # What looks for the machine's accelerator finds this device where it is meant; `DataParallel`,
+    # which copies a module to several devices by functions of one vendor's own, never does, and
+    # runs the module where it is.
     for name, otherwise in (
         ("_get_accelerator", torch.device("cpu")),
         ("_accelerator_getAccelerator", None),
@@ -66,6 +56,12 @@ def _accelerator() -> None:
         setattr(accelerator, name, _own_of(getattr(accelerator, name), method))
         if hasattr(accelerator.memory, name):
             setattr(accelerator.memory, name, getattr(accelerator, name))
+    _constructors()
+
+
+def is_meant() -> bool:
+    """Whether the device is this process's accelerator."""
+    return bool(used) or any(name in os.environ for name in (DEVICES, _JOB))
 
 
 _ACCELERATOR = {
@@ -216,10 +212,7 @@ def _restored(storage: Any, location: str) -> Any:
     """A storage of a file is a tensor's of the device that the location names."""
     if not location.startswith(NAME):
         return None
-    return _moved(storage, torch.device(location))
-
-
-def _moved(storage: Any, device: torch.device) -> Any:
+    device = torch.device(location)
     flat = torch.empty(0, dtype=torch.uint8).set_(storage)
     return flat.to(device).untyped_storage()
 

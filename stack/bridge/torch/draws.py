@@ -76,7 +76,12 @@ class Generator(torch.Generator):
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on there. Raises RuntimeError for what no `get_state` of this device gave."""
-        self.state = _state_of(new_state, self._index)
+        if new_state.dtype is not torch.uint8 or new_state.numel() != 16:
+            raise RuntimeError(
+                f"the state of a generator on {NAME} is uint8[16], not {new_state.dtype} with "
+                f"{new_state.numel()} elements"
+            )
+        self.state = kernels.from_cpu(new_state.cpu().contiguous().view(torch.uint64), self._index)
         self._seed = int(new_state.cpu().contiguous().view(torch.int64)[0]) % 2**64
         return self
 
@@ -105,15 +110,6 @@ _defaults: dict[int, Generator] = {}
 
 def _restored(device: str, state: Tensor) -> Generator:
     return Generator(device).set_state(state)
-
-
-def _state_of(state: Tensor, index: int) -> Tensor:
-    if state.dtype is not torch.uint8 or state.numel() != 16:
-        raise RuntimeError(
-            f"the state of a generator on {NAME} is uint8[16], not {state.dtype} with "
-            f"{state.numel()} elements"
-        )
-    return kernels.from_cpu(state.cpu().contiguous().view(torch.uint64), index)
 
 
 seeds.restarts.append(_defaults.clear)

@@ -100,7 +100,12 @@ class Completers:
 
     def _serve(self) -> None:
         for pending, future in iter(self._next, None):
-            _complete(pending, future)
+            try:
+                pending.settle()
+            except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it
+                future.set_exception(error)
+            else:
+                future.set_result(pending.tensors())
 
     def _next(self) -> tuple[PendingWork, Any] | None:
         with self._some:
@@ -108,15 +113,6 @@ class Completers:
             self._some.wait_for(lambda: bool(self._ready), _IDLE_S)
             self._idle -= 1
             return self._ready.popleft() if self._ready else None
-
-
-def _complete(pending: PendingWork, future: Any) -> None:
-    try:
-        pending.settle()
-    except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it
-        future.set_exception(error)
-    else:
-        future.set_result(pending.tensors())
 
 
 FUTURES = Futures()

@@ -396,7 +396,11 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
         storage = storage_of(x)
         if dtype.bits != storage.dtype.bits:  # other elements of the same bytes
             memory = host(shared(storage, x.device.index, TORCH[storage.dtype]))
-            return _bytes_as(memory, x)
+            row = memory.view(np.uint8)[(x.data_ptr() & MASK) :]
+            element = NUMPY[dtype]
+            row = row[: len(row) // element.itemsize * element.itemsize].view(element)
+            steps = [s * element.itemsize for s in x.stride()]
+            return np.lib.stride_tricks.as_strided(row, x.shape, steps).copy()
         whole = x.numel() == storage.size and x.is_contiguous()
         if not whole or dtype is not storage.dtype:
             x = call(_CLONE, (x,), {})[0]
@@ -415,22 +419,11 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
         return np.zeros(shape, NUMPY[storage.dtype])  # undefined, as `empty` leaves it
 
 
-def _bytes_as(memory: np.ndarray[Any, Any], x: Tensor) -> np.ndarray[Any, Any]:
-    row = memory.view(np.uint8)[(x.data_ptr() & MASK) :]
-    dtype = NUMPY[DTYPES[x.dtype]]
-    row = row[: len(row) // dtype.itemsize * dtype.itemsize].view(dtype)
-    steps = [s * dtype.itemsize for s in x.stride()]
-    return np.lib.stride_tricks.as_strided(row, x.shape, steps).copy()
-
-
 def shared(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
     """A row of all bytes of a storage, as elements of that type."""
     count = storage.size * storage.dtype.bits // DTYPES[dtype].bits
-    return _shown(storage, handles.form(index, (count,), dtype))
-
-
-def _shown(storage: Storage, form: TensorForm) -> Tensor:
-    """One more tensor of torch on a storage."""
+    # One more tensor of torch on a storage.
+    form = handles.form(index, (count,), dtype)
     slot, x = handles.tensor(form)
     storages[slot] = storage
     storage.slots += 1

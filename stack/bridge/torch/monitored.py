@@ -28,7 +28,16 @@ class MonitoredBarrier:
         number, self._number = self._number, self._number + 1
         if self._rank:
             self._store.set(f"{number}/{self._rank}", "here")
-            self._hear(f"{number}/over", timeout)
+            # What rank 0 says.
+            key = f"{number}/over"
+            word = f"it said nothing within {_ms(timeout)} ms"
+            if self._came(key, time.monotonic() + timeout.total_seconds()):
+                word = self._store.get(key).decode()
+            if word != _PASSED:
+                raise RuntimeError(
+                    f"Rank {self._rank} successfully reached monitoredBarrier, but received errors "
+                    f"while waiting for send/recv from rank 0: {word}"
+                )
             return
         said = self._watch(number, timeout, wait_all_ranks)
         self._store.set(f"{number}/over", said or _PASSED)
@@ -52,17 +61,6 @@ class MonitoredBarrier:
             return ""
         who = f"Rank{'s' if wait_all_ranks else ''} {', '.join(map(str, missed))}"
         return f"{who} failed to pass monitoredBarrier in {_ms(timeout)} ms"
-
-    def _hear(self, key: str, timeout: timedelta) -> None:
-        """What rank 0 says."""
-        said = f"it said nothing within {_ms(timeout)} ms"
-        if self._came(key, time.monotonic() + timeout.total_seconds()):
-            said = self._store.get(key).decode()
-        if said != _PASSED:
-            raise RuntimeError(
-                f"Rank {self._rank} successfully reached monitoredBarrier, but received errors "
-                f"while waiting for send/recv from rank 0: {said}"
-            )
 
     def _came(self, key: str, until_s: float) -> bool:
         while not (came := self._store.check([key])) and time.monotonic() < until_s:

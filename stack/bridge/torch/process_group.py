@@ -146,7 +146,16 @@ class HalProcessGroup(dist.ProcessGroup):
         own = packed(tensors[0])
         if len(tensors) > 1:
             own = own.clone()  # which may be in the list again
-            _combine(own, tensors[1:], how)
+            # Combine further tensors of this process into the first one.
+            _check_reducible("allreduce", own, how)
+            averaged = how is ReduceKind.AVG
+            check(
+                not averaged, "allreduce", "there is no average over several tensors of a process"
+            )
+            total = array_of(own)
+            for tensor in tensors[1:]:
+                with np.errstate(all="ignore"):
+                    _COMBINE[how](total, array_of(packed(tensor)), out=total)
         call = self._all_reduce(own, how)
         after = _copies_to(own, tensors)
         return self._begun([call], tensors, after, opts)
@@ -433,17 +442,6 @@ def _reduce(what: str, opts: Any) -> Reduce:
 def _check_reducible(what: str, tensor: Tensor, how: Reduce) -> None:
     sums = how in (ReduceKind.SUM, ReduceKind.AVG)
     check(sums or not tensor.is_complex(), what, f"complex numbers have no {how.value}")
-
-
-def _combine(own: Tensor, others: Sequence[Tensor], how: Reduce) -> None:
-    """Combine further tensors of this process into the first one."""
-    _check_reducible("allreduce", own, how)
-    averaged = how is ReduceKind.AVG
-    check(not averaged, "allreduce", "there is no average over several tensors of a process")
-    total = array_of(own)
-    for tensor in others:
-        with np.errstate(all="ignore"):
-            _COMBINE[how](total, array_of(packed(tensor)), out=total)
 
 
 def _overlap(part: Tensor, whole: Tensor, number: int) -> bool:

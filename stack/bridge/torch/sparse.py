@@ -26,7 +26,14 @@ def all_reduce_sparse(
     with torch.no_grad():
         own = reduce(add, tensors)
         own = own.coalesce()
-    counts = _counts(group, own)
+    # How many elements each rank has.
+    kind = zlib.crc32(repr((own.shape, own.dtype, own.sparse_dim())).encode())
+    every = group.all_gather(np.array([own._nnz(), kind], np.int64))
+    for rank, (_, other) in enumerate(every.tolist()):
+        if other != kind:
+            told = f"{list(own.shape)} of {own.dtype} with {own.sparse_dim()} sparse dimensions"
+            refuse("allreduce", f"rank {rank} has another sparse tensor than this rank's {told}")
+    counts = [int(n) for n, _ in every.tolist()]
     places = own.indices().t().contiguous()
     values = own.values().contiguous()
     calls, wholes = list[Work](), list[Tensor]()
@@ -46,14 +53,3 @@ def all_reduce_sparse(
                 tensor.copy_(total)
 
     return calls, give
-
-
-def _counts(group: Group, own: Tensor) -> list[int]:
-    """How many elements each rank has."""
-    kind = zlib.crc32(repr((own.shape, own.dtype, own.sparse_dim())).encode())
-    every = group.all_gather(np.array([own._nnz(), kind], np.int64))
-    for rank, (_, other) in enumerate(every.tolist()):
-        if other != kind:
-            told = f"{list(own.shape)} of {own.dtype} with {own.sparse_dim()} sparse dimensions"
-            refuse("allreduce", f"rank {rank} has another sparse tensor than this rank's {told}")
-    return [int(n) for n, _ in every.tolist()]

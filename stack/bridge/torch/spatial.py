@@ -76,26 +76,26 @@ for _d in (2, 3):
     _adaptive_pools(_d)
 
 
-def _resampled(x: Node, mode: str, size: Sequence[int], corners: bool, scales: Any) -> Node:
-    """An image at another size. Places follow from a scale where one is given, else from sizes."""
-    wide = g.cast(x, x.dtype.computed_in)
-    for i, out in enumerate(size):
-        a, scale = 2 + i, scales[i] if i < len(scales) else None
-        step = 1 / scale if scale else x.shape[a] / out
-        if mode.startswith("nearest"):
-            wide = resample._nearest(wide, a, out, step, 0.5 if mode == "nearest-exact" else 0.0)
-        else:
-            wide = resample._between(wide, a, out, step, corners, mode == "bicubic")
-    return g.cast(wide, x.dtype)
-
-
 def _resampling(name: str, mode: str, cornered: bool) -> None:
     """Forward and gradient of one of torch's operators. One whose corners may lie on corners has
     that argument before the scales."""
 
     @row(name)
     def forward(x: Node, size: Sequence[int], *rest: Any) -> Node:
-        return _resampled(x, mode, size, bool(cornered and rest[0]), rest[cornered:])
+        # An image at another size. Places follow from a scale where one is given, else from sizes.
+        corners = bool(cornered and rest[0])
+        scales = rest[cornered:]
+        wide = g.cast(x, x.dtype.computed_in)
+        for i, out in enumerate(size):
+            a, scale = 2 + i, scales[i] if i < len(scales) else None
+            step = 1 / scale if scale else x.shape[a] / out
+            if mode.startswith("nearest"):
+                wide = resample._nearest(
+                    wide, a, out, step, 0.5 if mode == "nearest-exact" else 0.0
+                )
+            else:
+                wide = resample._between(wide, a, out, step, corners, mode == "bicubic")
+        return g.cast(wide, x.dtype)
 
     @row(f"{name}_backward")
     def backward(d: Node, size: Sequence[int], given: Sequence[int], *rest: Any) -> Node | None:

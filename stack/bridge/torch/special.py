@@ -132,21 +132,17 @@ def _orthogonal(name: str) -> Callable[..., Node]:
     return once(lower)
 
 
-def _most(name: str, n: Any) -> int:
-    """The highest order that is asked for, which is waited for."""
-    if isinstance(n, Tensor):
-        n = n[n.isfinite()].max().item() if n.isfinite().any() else 1
-    most = int(n)
-    if most > _ORDERS and not name.startswith("hermite"):
-        raise NotImplementedError(f"special_{name} of order {most} on hal: at most {_ORDERS}")
-    return max(1, min(most, _ORDERS))
-
-
 def _orthogonal_kernel(name: str) -> Callable[..., Tensor]:
     table = Row(f"special_{name}", _orthogonal(name), pointwise=True)
 
     def kernel(x: Any, n: Any) -> Tensor:
-        return call(table, (x, n, _most(name, n)), {})[0]
+        # The highest order that is asked for, which is waited for.
+        if isinstance(n, Tensor):
+            n = n[n.isfinite()].max().item() if n.isfinite().any() else 1
+        most = int(n)
+        if most > _ORDERS and not name.startswith("hermite"):
+            raise NotImplementedError(f"special_{name} of order {most} on hal: at most {_ORDERS}")
+        return call(table, (x, n, max(1, min(most, _ORDERS))), {})[0]
 
     return kernel
 
@@ -163,22 +159,18 @@ of orders from 48 on are 0 there."""
 _TERMS = 20
 
 
-def _angles() -> list[tuple[float, float]]:
-    """The sine of each node, and what sum_k (-1)^k cos(2k t) / k is there: Neumann's series of Y_0
-    as one weight."""
+def _bessel_near(x: Node, order: int, second: bool) -> Node:
+    """J or Y of 0 < x < 16."""
+    first = sums = g.full_like(x, 0)
+    slope = g.full_like(x, 0)
+    # The sine of each node, and what sum_k (-1)^k cos(2k t) / k is there: Neumann's series of Y_0
+    # as one weight.
     found = []
     for j in range(_NODES):
         t = (j + 0.5) * math.pi / (2 * _NODES)
         terms = [(-1) ** k * math.cos(2 * k * t) / k for k in range(1, _NODES + 1)]
         found.append((math.sin(t), sum(terms)))
-    return found
-
-
-def _bessel_near(x: Node, order: int, second: bool) -> Node:
-    """J or Y of 0 < x < 16."""
-    first = sums = g.full_like(x, 0)
-    slope = g.full_like(x, 0)
-    for sine, weight in _angles():
+    for sine, weight in found:
         wave, other = g.cos(e.mul(x, sine)), e.mul(g.sin(e.mul(x, sine)), sine)
         first = e.add(first, wave)
         slope = e.add(slope, other)

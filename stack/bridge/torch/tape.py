@@ -518,7 +518,20 @@ def lowered(arg: Any, nodes: dict[int, Node], scalars: Sequence[float], before: 
     """An argument of a key as one of a row: nodes in the place of tensors."""
     kind = type(arg)
     if kind is Operand:
-        return _read(nodes, arg)
+        whole = nodes[arg.number]
+        if whole.dtype is not arg.dtype:
+            whole = reinterpreted(whole, arg.dtype)
+        size = whole.shape[0]
+        if (
+            not arg.offset
+            and arg.strides == contiguous_strides(arg.shape)
+            and _count(arg.shape) == size
+        ):
+            return g.reshape(whole, arg.shape)
+        window = _window(size, arg)
+        if window is not None:
+            return window.read(whole)
+        return g.reshape(g.gather(whole, places(arg.shape, arg.strides, arg.offset), 0), arg.shape)
     if kind is Empty:
         return g.full(arg.shape, 0, arg.dtype)
     if kind is Flag:
@@ -539,19 +552,6 @@ def flat(made: Any) -> itertools.chain[Node]:
 
 def _window(size: int, x: Operand) -> Window | None:
     return strided(size, x.shape, x.strides, x.offset)
-
-
-def _read(nodes: dict[int, Node], x: Operand) -> Node:
-    whole = nodes[x.number]
-    if whole.dtype is not x.dtype:
-        whole = reinterpreted(whole, x.dtype)
-    size = whole.shape[0]
-    if not x.offset and x.strides == contiguous_strides(x.shape) and _count(x.shape) == size:
-        return g.reshape(whole, x.shape)
-    window = _window(size, x)
-    if window is not None:
-        return window.read(whole)
-    return g.reshape(g.gather(whole, places(x.shape, x.strides, x.offset), 0), x.shape)
 
 
 def _written(nodes: dict[int, Node], x: Operand, part: Node) -> Node:
