@@ -177,13 +177,13 @@ def order_clusters(
         prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
-    take_over(prepared, fusion, order)
+    stored = stored_roots(prepared, fusion)
+    take_over(prepared, fusion, order, stored)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     sizes = {("temp", i): n for i, n in enumerate(temps)}
     for kind, nodes in (("input", prepared.inputs), ("output", prepared.outputs)):
         sizes.update({(kind, i): n.type.nbytes for i, n in enumerate(nodes)})
     buffers = Buffers({(h.kind, h.index): n.dtype for n, h in fusion.homes.items()}, sizes)
-    stored = stored_roots(prepared, fusion)
     emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)
     return OrderedClusters(emitter, order, copies, temps)
 

@@ -382,10 +382,12 @@ class SizedGraph:
     def layout(self, sizes: tuple[int, ...], alignment: int) -> tuple[Layout, tuple[int, ...]]:
         """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
         layout, while all of them fit; else a new one, with up to a quarter more (small ones: up to
-        twice as much) for sizes to grow into."""
-        temps = [at_sizes(n, sizes) for n in self.form.temps]
+        twice as much) for those that can grow."""
+        form = self.form.temps
+        temps = [at_sizes(n, sizes) for n in form]
         if self._layout is None or any(map(gt, temps, self._layout[1])):
-            room = tuple(map(_with_room, temps))
+            sized = zip(form, temps, strict=True)
+            room = tuple([_with_room(n) if type(f) is Hole else n for f, n in sized])
             self._layout = plan(lifetimes(self.form, room), alignment), room
         return self._layout
 

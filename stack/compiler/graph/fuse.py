@@ -40,7 +40,7 @@ class Fusion:
         updates: Iterable[tuple[Node, Node]] = (),
     ) -> None:
         self.homes, self.needs = homes, needs
-        # Only a kernel of plain loops writes in place what it reads. Others would write it beside
+        # Kernels of plain loops write in place what they read. Others may have to write it beside
         # the input, to be copied: an optimizer's step in a product all weights and moments.
         self._in_place = {
             w for root, source in updates for w in self.writers(root) if source in needs.get(w, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from hal.tile.node import Node
@@ -16,6 +16,9 @@ from stack.compiler.program import GraphRequest
 
 Extra = Mapping[Cluster, set[Cluster]]
 """What else must run before a cluster."""
+
+Place = tuple[str, int]
+"""The kind of a buffer, and its index."""
 
 
 class _Live:
@@ -124,39 +127,57 @@ def update_in_place(
     return order, copies
 
 
-def take_over(request: GraphRequest, fusion: Fusion, order: Sequence[Cluster]) -> None:
-    """Put a temporary where the output is whose kernel is the last to read it, if that reads only
-    the element that it writes: clipped gradients are then written over those before clipping.
+def take_over(
+    request: GraphRequest, fusion: Fusion, order: Sequence[Cluster], stored: Container[Node]
+) -> None:
+    """Write a stored root over a temporary that its kernel is the last to read, if that reads only
+    the element that it writes: clipped gradients over those before clipping, the gradient of logits
+    over their logarithms. Both must be all that is in their memory.
     """
     at = {c: i for i, c in enumerate(order)}
     readers: dict[Node, set[Cluster]] = {}
     for r in fusion.of:
         for n in fusion.needs[r]:
             readers.setdefault(n, set()).add(fusion.of[r])
-    inside: dict[int, list[Node]] = {}
+    inside: dict[Place, list[Node]] = {}
     for n, home in fusion.homes.items():
-        if home.kind == "temp":
-            inside.setdefault(home.index, []).append(n)
-    for i, output in enumerate(request.outputs):
-        root = base(output)
-        own = fusion.homes[root]
-        if root not in fusion.of or (own.kind, own.index) != ("output", i):
-            continue
-        last = fusion.of[root]
-        for n in fusion.needs[root]:
-            home = fusion.homes[n]
-            if home.kind != "temp" or n.dtype is not root.dtype or not home.is_like(own):
+        inside.setdefault((home.kind, home.index), []).append(n)
+    whole = {("output", i) for i, n in enumerate(request.outputs) if base(n) in fusion.of}
+
+    def is_free(n: Node, last: Cluster, own: Home) -> bool:
+        """Whether a temporary is like the root's memory, and read by nobody else from then on."""
+        home = fusion.homes[n]
+        nodes = inside[home.kind, home.index] if home.kind == "temp" else []
+        read = [(m, c) for m in nodes for c in readers.get(m, ())]
+        return (
+            (n, last) in read
+            and all(fusion.homes[m].is_like(own) for m in nodes)
+            and all(at[c] < at[last] or (m, c) == (n, last) for m, c in read)
+            and not any(c.kind == "exchange" for _, c in read)  # which may still be sending
+        )
+
+    for last in order:
+        needs = dict.fromkeys(n for r in last.roots for n in fusion.needs[r])
+        for root in last.roots:
+            own = fusion.homes[root]
+            place = (own.kind, own.index)
+            if root not in stored or not (own.kind == "temp" or place in whole):
                 continue
-            read = [(m, c) for m in inside.get(home.index, ()) for c in readers.get(m, ())]
-            if (
-                (n, last) in read
-                and all(at[c] < at[last] or (m, c) == (n, last) for m, c in read)
-                and not any(c.kind == "exchange" for _, c in read)  # which may still be sending
-                and _reads_in_place(last, [root], n)
-            ):
-                for m in inside.pop(home.index):
-                    fusion.homes[m] = replace(fusion.homes[m], kind="output", index=i)
-                break
+            if not all(fusion.homes[m].is_like(own) for m in inside[place]):
+                continue
+            for n in needs:
+                old = fusion.homes[n]
+                if (
+                    n.dtype is root.dtype
+                    and (old.kind, old.index) != place
+                    and is_free(n, last, own)
+                    and _reads_in_place(fusion, last, [root], n)
+                ):
+                    moved = inside.pop((old.kind, old.index))
+                    for m in moved:
+                        fusion.homes[m] = replace(fusion.homes[m], kind=own.kind, index=own.index)
+                    inside[place] += moved
+                    break
 
 
 def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
@@ -167,7 +188,7 @@ def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | Non
         if piece not in fusion.of:
             return None
         written.setdefault(fusion.of[piece], []).append(piece)
-    if not all(_reads_in_place(c, pieces, source) for c, pieces in written.items()):
+    if not all(_reads_in_place(fusion, c, pieces, source) for c, pieces in written.items()):
         return None
     readers = [r for r, needs in fusion.needs.items() if source in needs and r in fusion.of]
     read = {r: _read(r, source, fusion.needs[r]) for r in readers if fusion.of[r] not in written}
@@ -213,16 +234,29 @@ def _meet(some: Sequence[Range], others: Sequence[Range]) -> bool:
     )
 
 
-def _reads_in_place(cluster: Cluster, written: Sequence[Node], source: Node) -> bool:
-    """Whether every read of the input in its writer's kernel is of the element that is written."""
+def _reads_in_place(
+    fusion: Fusion, cluster: Cluster, written: Sequence[Node], source: Node
+) -> bool:
+    """Whether every read of the input in its writer's kernel is of the element that is written,
+    and comes before that, or is one with a read of the writer's. What a product multiplies is read
+    for many elements; what follows it is computed once for each."""
     nest = cluster.nest
-    if cluster.kind != "loops" or any(root not in nest.exprs for root in written):
+    if cluster.kind not in ("loops", "matmul") or any(root not in nest.exprs for root in written):
         return False
-    if any(r.op == "reduce" for r in nest.own):
+    products = [r for r in nest.own if r not in nest.exprs and r not in nest.moved]
+    if any(source in fusion.needs[r] for r in products):
         return False
+    passes = nest.passes() if cluster.kind == "loops" else dict.fromkeys(nest.own, 0)
+    turn = {r: (passes[r], i) for i, r in enumerate(nest.own)}
     for reader, found in nest.reads.items():
-        places = [nest.own[w] for w in ((reader,) if reader in written else written)]
+        writers = (reader,) if reader in written else written
         for r in found:
-            if r.root is source and (r.guards or not any(same(r.offset, at) for at in places)):
+            if r.root is not source:
+                continue
+            if r.guards or not any(same(r.offset, nest.own[w]) for w in writers):
                 return False
+            for w in writers:
+                kept = passes[reader] == passes[w] and any(r is own for own in nest.reads[w])
+                if turn[reader] > turn[w] and not kept:
+                    return False
     return True
