@@ -175,12 +175,29 @@ def test_fused_optimizers_and_scalers_step_as_on_the_cpu():
     for kind, options in (
         (torch.optim.AdamW, {"amsgrad": True}),
         (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
     ):
         make = lambda p, k=kind, o=options: k(p, lr=0.1, fused=True, **o)
         theirs, mine = (_trained(model, d, make) for d in ("cpu", "hal"))
         for a, b in zip(mine[0], theirs[0], strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
         assert mine[1] == theirs[1]
+
+
+def test_samples_of_gamma_have_torchs_gradient_in_each_of_its_ranges():
+    alpha = torch.tensor([1e-3, 0.3, 1.0, 3.0, 7.9, 8.1, 30.0, 900.0])
+    quantiles = torch.tensor([0.01, 0.5, 0.85, 0.95, 1.05, 1.2, 3.0])
+    a, x = torch.broadcast_tensors(alpha, quantiles[:, None] * alpha)
+    want = torch._standard_gamma_grad(a, x)
+    torch.testing.assert_close(
+        torch._standard_gamma_grad(a.to("hal"), x.to("hal")).cpu(), want, rtol=2e-3, atol=1e-5
+    )
+    rate = alpha.to("hal").requires_grad_()
+    sample = torch.distributions.Gamma(rate, 2.0).rsample()
+    sample.sum().backward()
+    drawn = sample.detach().cpu() * 2
+    want = torch._standard_gamma_grad(alpha, drawn) / 2
+    torch.testing.assert_close(rate.grad.cpu(), want, rtol=2e-3, atol=1e-5)
 
 
 def test_a_formula_that_asks_for_itself_is_an_error_that_names_the_operator():

@@ -181,6 +181,39 @@ def _fused_sgd(
         )  # fmt: skip
 
 
+def _adagrad(
+    xs: Sequence[Node], grads: Sequence[Node], sums: Sequence[Node], steps: Sequence[Node],
+    lr: Any, lr_decay: float, decay: float, eps: float, maximize: bool, scale: Node | None,
+    found: Node | None,
+) -> list[Node]:  # fmt: skip
+    new: list[Node] = []
+    kept: list[Node] = []
+    for i, x in enumerate(xs):
+        grad, wide = _unscaled(grads[i], scale, maximize), _wide(x)
+        grad = e.add(grad, e.mul(wide, decay))
+        rate = e.div(lr, e.add(e.mul(e.sub(_wide(steps[i]), 1.0), lr_decay), 1.0))
+        kept.append(e.add(_wide(sums[i]), e.mul(grad, grad)))
+        below = e.add(g.sqrt(kept[-1]), eps)
+        new.append(e.sub(wide, e.mul(e.div(grad, below), rate)))
+    return _unless(found, [*xs, *sums], [*new, *kept])
+
+
+_ADAGRAD = Row("_fused_adagrad_", _adagrad)
+
+
+def _fused_adagrad(
+    xs: Sequence[Tensor], grads: Sequence[Tensor], sums: Sequence[Tensor],
+    steps: Sequence[Tensor], *, lr: Any, lr_decay: float, weight_decay: float, eps: float,
+    maximize: bool, grad_scale: Any = None, found_inf: Any = None,
+) -> None:  # fmt: skip
+    if xs:
+        call_into(
+            _ADAGRAD, [*xs, *sums],
+            (xs, grads, sums, steps, lr, float(lr_decay), float(weight_decay), eps, maximize,
+             grad_scale, found_inf), {},
+        )  # fmt: skip
+
+
 # Scaled gradients
 
 
@@ -230,6 +263,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "_fused_adam_.tensor_lr": _fused_adam("_fused_adam_", decoupled=False),
     "_fused_adamw_": _fused_adam("_fused_adamw_", decoupled=True),
     "_fused_adamw_.tensor_lr": _fused_adam("_fused_adamw_", decoupled=True),
+    "_fused_adagrad_": _fused_adagrad,
+    "_fused_adagrad_.tensor_lr": _fused_adagrad,
     "_fused_sgd_": _fused_sgd,
     "_fused_sgd_.tensor_lr": _fused_sgd,
     "_amp_foreach_non_finite_check_and_unscale_": _amp_unscale,
