@@ -383,7 +383,7 @@ class SizedGraph:
         """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
         layout, while all of them fit; else a new one, with up to a quarter more (small ones: up to
         twice as much) for those that can grow."""
-        form = self.form.temps
+        form: Sequence[object] = self.form.temps
         temps = [at_sizes(n, sizes) for n in form]
         if self._layout is None or any(map(gt, temps, self._layout[1])):
             sized = zip(form, temps, strict=True)
