@@ -141,6 +141,17 @@ def _below(n: Node, index: Index) -> Index | None:
     return None if wanted else moved
 
 
+def _repeated(x: _Named) -> set[Axis]:
+    """The axes along which a value is the same."""
+    n, index = x.value, axis_index(x.axes)
+    while n.op in ("reshape", "permute", "expand"):
+        moved = _below(n, index)
+        if moved is None:
+            break
+        n, index = n.srcs[0], moved
+    return set(x.axes) - {a for at in index.at for a, _ in at.terms}
+
+
 def _parts(product: Node, index: Index, dims: Sequence[Axis]) -> tuple[Group, Group, Group] | None:
     """The axes that make up a product's batch, rows and columns, each in order."""
     *batch, m, n = product.shape
@@ -184,6 +195,7 @@ def _folded(
         left, right = build.transpose(right), build.transpose(left)
     seen = _Named.of(left, [*batch, *windowed, depth])
     weights = _Named.of(right, [*batch, depth, *other])
+    repeated = _repeated(weights)
     taps, size = [depth], {a: a.size for a in (*batch, *windowed, *other)}
     phases: dict[Axis, Axis] = {}
     for o in overlaps:
@@ -220,6 +232,13 @@ def _folded(
     kept = [a for a in seen.axes if a not in (*batch, *taps)]
     left_over = [a for a in weights.axes if a not in (*batch, *taps)]
     first_operand, second = seen.joined(batch, kept, taps), weights.joined(batch, taps, left_over)
+    if phases:  # taps and phases lie apart among the weights, and are read for every tile of rows
+        each = weights.joined(*[(a,) for a in batch], taps, left_over)
+        once = each
+        for i, a in enumerate(batch):
+            if a in repeated:
+                once = build.slice_axis(once, i, 0, 1)
+        second = build.reshape(build.expand(build.contiguous(once), each.shape), second.shape)
     result = [*batch, *kept, *left_over]
     if swapped:
         first_operand, second = build.transpose(second), build.transpose(first_operand)

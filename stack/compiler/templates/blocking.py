@@ -27,6 +27,9 @@ LEAST_PART = 3
 """A register tile that is less than this part of what the registers hold is not worth that its
 rows lie evenly."""
 
+LEAST_EVEN = 4
+"""Runs along k that no tile of this depth divides are packed one after another."""
+
 DEFAULT_CACHES = (32 << 10, 256 << 10)
 """The bytes of the two nearest caches where the device does not say."""
 
@@ -76,7 +79,7 @@ class MatmulShape:
             k=number(self.k, HINTED_DEPTH),
             m_run=known_divisor(self.m_run),
             n_run=known_divisor(self.n_run),
-            k_run=known_divisor(self.k_run),
+            k_run=self.k_run if is_fixed(self.k_run) else 0,
         )
 
     @property
@@ -121,8 +124,8 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     lanes = lanes_of(shape, info)
     groups = ceil_div(shape.k, shape.together)
     steps = min(8, 1 << (groups - 1).bit_length()) if groups > 1 else 1
-    if shape.k_run:
-        steps = _divisor(shape.k_run // shape.together, steps)
+    if shape.k_run and (even := _divisor(shape.k_run // shape.together, steps)) >= LEAST_EVEN:
+        steps = even
     kt, unroll = steps * shape.together, _divisor(steps, 4) * shape.together
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.

@@ -55,6 +55,11 @@ def left_of(size: int, start: Node, step: int) -> Node | None:
     return None if divides(step, size) else sub(size, start)
 
 
+def at_most(limit: Node | None, most: Node | None) -> Node | None:
+    """The lesser of two limits, where there are both."""
+    return limit if most is None else most if limit is None else binary("min", limit, most)
+
+
 def least(size: int, left: Node, exact: bool) -> Operand:
     """min(size, left), where `exact` says that it is size."""
     return size if exact else binary("min", size, left)

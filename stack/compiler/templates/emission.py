@@ -33,6 +33,9 @@ class TileAxis:
     limit: Node | None = None
     outer: tuple[Axis, ...] = ()
     """Those around it, outermost first."""
+    within: bool = False
+    """Whether elements up to the limit are of one row of the innermost axis, wherever the base
+    is."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
@@ -41,12 +40,13 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import divides, is_fixed
+from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, levels, waiting
 from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
 from stack.compiler.templates.edges import (
     NO_LIMITS,
     Limits,
+    at_most,
     inside,
     least,
     left_of,
@@ -164,8 +164,10 @@ class _MatmulTemplate:
 
     def _scratch(self) -> _Scratch:
         t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
-        a = self.b.alloc("packed_a", packed, t.mc * t.kc)
-        b = None if self._b_in_place else self.b.alloc("packed_b", packed, t.kc * t.np)
+        beyond = 0 if self._k_evenly else t.kt  # what is behind the last run, until it is written
+        a = self.b.alloc("packed_a", packed, t.mc * t.kc + beyond)
+        room = (t.kc + beyond) * t.np
+        b = None if self._b_in_place else self.b.alloc("packed_b", packed, room)
         # Partial sums that are kept at once: one, that of all blocks so far, where their number is
         # data.
         held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
@@ -194,27 +196,40 @@ class _MatmulTemplate:
     def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
         s, t, b = self.shape, self.blocks, self.b
 
-        # As wide as what lies evenly and fits into a panel.
-        width = gcd(s.n_run, t.nr) if s.n_run else t.nr
+        # As wide as the runs seem to be.
+        width = t.nr
+        while s.n_run and width // 2 >= hint(s.n_run):
+            width //= 2
 
-        def piece(kk: Node, j: Node, x: Node) -> None:
+        def piece(kk: Node, j: Node, x: Node, most: Node | None) -> None:
+            """What is in a row of a panel from x on, up to `most` elements of it."""
             k, n = add(k0, kk), add(add(block.n0, j), x)
-            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+            limits = left_of(s.k, k, t.kt), at_most(left_of(s.n, n, t.nr), most)
             loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
             offset = add(add(mul(j, t.kc), self._row_of(kk, t.nr)), mul(x, s.together))
-            b.store(panels, offset, kept(loaded, s.packed), (t.nr, s.together))
+            b.store(panels, offset, kept(loaded, s.packed), (t.nr, s.together), (None, most))
 
-        def row(kk: Node, j: Node) -> None:
-            if width == t.nr:
-                piece(kk, j, index(0))
-            else:
-                b.loop(0, t.nr, width, lambda x: piece(kk, j, x))
+        def panel_by_runs(j: Node) -> None:
+            def part(x: Node, most: Node) -> None:
+                b.loop(0, depth, 1, lambda kk: piece(kk, j, x, most))
+
+            def run(first: Node, count: Node) -> None:
+                end = add(first, count)
+                b.loop(first, end, width, lambda x: part(x, sub(end, x)))
+
+            self._each_run(add(block.n0, j), t.nr, s.n_run, run)
 
         if self.p.b_uneven:
-            b.loop(0, depth, 1, lambda kk: b.loop(0, block.cols, t.nr, lambda j: row(kk, j)))
+            if s.n_run and not divides(t.nr, s.n_run):
+                b.loop(0, block.cols, t.nr, panel_by_runs)
+                return
+            b.loop(
+                *(0, depth, 1),
+                lambda kk: b.loop(0, block.cols, t.nr, lambda j: piece(kk, j, index(0), None)),
+            )
             return
 
-        def tile(j: Node, kk: Node) -> None:
+        def tile(j: Node, kk: Node, most: Node | None = None) -> None:
             k, n = add(k0, kk), add(block.n0, j)
             offset = add(mul(j, t.kc), mul(kk, t.nr))
 
@@ -223,9 +238,15 @@ class _MatmulTemplate:
                 stored = _by_groups(kept(loaded, s.packed), s.together)
                 b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr * s.together, 1))
 
-            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+            limits = at_most(left_of(s.k, k, t.kt), most), left_of(s.n, n, t.nr)
             whole_or_by_rows(b, (t.kt, t.nr), limits, pack, s.together)
 
+        if s.b_contiguous == "k" and not self._k_evenly:
+            b.loop(
+                *(0, block.cols, t.nr),
+                lambda j: self._each_k_run(k0, depth, lambda kk, most: tile(j, kk, most)),
+            )
+            return
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
     def _pack_a(
@@ -233,26 +254,46 @@ class _MatmulTemplate:
     ) -> None:
         s, t, b = self.shape, self.blocks, self.b
 
-        def row(i: Node, r: Node, kk: Node) -> None:
+        def row(i: Node, r: Node, kk: Node, most: Node | None = None) -> None:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
-            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+            limits = left_of(s.m, m, t.mr), at_most(left_of(s.k, k, t.kt), most)
             loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
             self._store_a(panels, mul(i, t.kc), r, kk, kept(loaded, s.packed))
 
-        def column(kk: Node, i: Node) -> None:
-            m, k = add(add(block.m0, i0), i), add(k0, kk)
-            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+        def piece(kk: Node, i: Node, r: Node, most: Node | None) -> None:
+            """What is in a column of a panel from r on, up to `most` elements of it."""
+            m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
+            limits = at_most(left_of(s.m, m, t.mr), most), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
-            self._store_a(panels, mul(i, t.kc), index(0), kk, kept(loaded, s.packed))
+            self._store_a(panels, mul(i, t.kc), r, kk, kept(loaded, s.packed), most)
+
+        def panel_by_runs(i: Node) -> None:
+            def run(r: Node, most: Node) -> None:
+                b.loop(0, depth, 1, lambda kk: piece(kk, i, r, most))
+
+            self._each_run(add(add(block.m0, i0), i), t.mr, s.m_run, run)
 
         def rows_of(i: Node) -> None:
-            b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
+            if self._k_evenly:
+                b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
+                return
+            b.loop(
+                *(0, t.mr, 1),
+                lambda r: self._each_k_run(k0, depth, lambda kk, most: row(i, r, kk, most)),
+            )
 
+        if s.m_run and not divides(t.mr, s.m_run):
+            b.loop(0, rows, t.mr, panel_by_runs)
+            return
+        if s.a_contiguous == "k" and (self.p.a_uneven or not self._k_evenly):
+            b.loop(0, rows, t.mr, rows_of)
+            return
         if self.p.a_uneven:
-            if s.a_contiguous == "k":
-                b.loop(0, rows, t.mr, rows_of)
-            else:
-                b.loop(0, depth, 1, lambda kk: b.loop(0, rows, t.mr, lambda i: column(kk, i)))
+            first, whole = index(0), None
+            b.loop(
+                *(0, depth, 1),
+                lambda kk: b.loop(0, rows, t.mr, lambda i: piece(kk, i, first, whole)),
+            )
             return
 
         def tile(i: Node, kk: Node) -> None:
@@ -282,17 +323,54 @@ class _MatmulTemplate:
         else:
             b.loop(0, depth, kt, lambda k: b.loop(0, size, step, lambda i: body(i, k)))
 
-    def _store_a(self, panels: Memory, panel: Node, row: Node, kk: Node, tile: Node) -> None:
+    def _each_run(
+        self, start: Node, width: Operand, run: int, body: Callable[[Node, Node], None]
+    ) -> None:
+        """body(first, count) for each run that has some of `width` elements from `start` on. Where
+        they begin is the same at every depth, and is found once."""
+        within = binary("rem", start, run)
+
+        def one(at: Node) -> None:
+            first = binary("max", sub(at, within), 0)
+            body(first, sub(binary("min", sub(add(at, run), within), width), first))
+
+        self.b.loop(0, add(within, width), run, one)
+
+    @property
+    def _k_evenly(self) -> bool:
+        """Whether tiles divide the runs along k."""
+        return not self.shape.k_run or divides(self.blocks.kt, self.shape.k_run)
+
+    def _each_k_run(self, k0: Node, depth: Operand, body: Callable[[Node, Node], None]) -> None:
+        """body(k, count) for tiles along k, one run after another; what a tile writes beyond its
+        count is where the next one goes."""
+
+        def run(first: Node, count: Node) -> None:
+            end = add(first, count)
+            self.b.loop(first, end, self.blocks.kt, lambda k: body(k, sub(end, k)))
+
+        self._each_run(k0, depth, self.shape.k_run, run)
+
+    def _store_a(
+        self,
+        panels: Memory,
+        panel: Node,
+        row: Node,
+        kk: Node,
+        tile: Node,
+        most: Node | None = None,
+    ) -> None:
+        """Store a tile at (row, kk) of a panel, of a column up to `most` elements."""
         t, b, group = self.blocks, self.b, self.shape.together
         if self.shape.a_contiguous == "k":
             b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
         elif tile.shape[1] % group:
             offset = add(add(panel, self._row_of(kk, t.mr)), mul(row, group))
-            b.store(panels, offset, tile, (group, 1))
+            b.store(panels, offset, tile, (group, 1), (most, None))
         else:
             offset = add(add(panel, mul(kk, t.mr)), mul(row, group))
             columns = _by_groups(transpose(tile, (1, 0)), group)
-            b.store(panels, offset, columns, (t.mr * group, 1))
+            b.store(panels, offset, columns, (t.mr * group, 1), (None, most))
 
     def _row_of(self, kk: Node, width: int) -> Node:
         """Where the elements at depth kk of a panel of that width begin."""

@@ -32,9 +32,11 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     """The template's problem."""
     m, n, k = ops.m[-1], ops.n[-1], ops.k[-1]
     along_m = _step(ops.a, m) == 1
+    along_n = not (_step(ops.b, k) == 1 and _step(ops.b, n) != 1)
     if template.uneven_rows and (_is_uneven(ops.a, ops.m) or _is_uneven(ops.a, ops.k)):
         along_m = _run(ops.a, ops.m) >= _run(ops.a, ops.k)
-    along_n = not (_step(ops.b, k) == 1 and _step(ops.b, n) != 1)
+    if template.uneven_rows and (_is_uneven(ops.b, ops.n) or _is_uneven(ops.b, ops.k)):
+        along_n = _run(ops.b, ops.n) >= _run(ops.b, ops.k)
     deep = [] if along_m else [ops.a]
     if template.uneven_rows and not along_n:
         deep.append(ops.b)
@@ -69,6 +71,7 @@ def with_uneven_rows(ops: Operands) -> Operands:
     left, right = ops.product.srcs
     longer = not _is_uneven(ops.a, ops.m) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
     turned = _is_uneven(ops.b, ops.n) and longer
+    # Where sizes are data, runs begin within tiles, which costs more in rows than in columns.
     if turned and left.dtype is right.dtype and is_fixed(ops.n[-1].size):
         ops = replace(ops, a=ops.b, b=ops.a, m=ops.n, n=ops.m)
     if not _is_uneven(ops.a, ops.m):
@@ -115,16 +118,17 @@ def emit_product(
     """Emit the matmul with its epilogue; give its launch grid."""
     shape = shape_of(ops, emission.info, template)
 
-    def load(e: Expr, rows: Group, cols: Group) -> LoadTile:
+    def load(e: Expr, rows: Group, cols: Group, runs: Group = ()) -> LoadTile:
         def tile(
             b: Builder, batch: Node, row: Node, col: Node, shape: tuple[int, int], limits: Limits
         ) -> Node:
             if (
                 template.uneven_rows and shape[0] > 1 == shape[1]
             ):  # a column is read as the row of neighbours that it is
-                scope = scope_at(batch, ((cols, col), (rows, row)), shape[::-1], limits[::-1])
+                starts = (cols, col), (rows, row)
+                scope = scope_at(batch, starts, shape[::-1], limits[::-1], runs)
                 return transpose(broadcast(_zero_beyond(scope, e), shape[::-1]), (1, 0))
-            scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits)
+            scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits, runs)
             return broadcast(_zero_beyond(scope, e), shape)
 
         return tile
@@ -138,13 +142,23 @@ def emit_product(
             scope.keep(root, work)
 
     def scope_at(
-        batch: Node, starts: Sequence[tuple[Group, Node]], shape: Sequence[int], limits: Limits
+        batch: Node,
+        starts: Sequence[tuple[Group, Node]],
+        shape: Sequence[int],
+        limits: Limits,
+        runs: Group = (),
     ) -> Tiles:
         axes = tuple(
-            TileAxis(group[-1], start, width, limit, group[:-1])
+            TileAxis(group[-1], start, width, limit, group[:-1], group == runs)
             for (group, start), width, limit in zip(starts, shape, limits, strict=True)
         )
         return Tiles(emission, decompose(batch, ops.batch), axes)
+
+    def runs(along: str) -> Group:
+        """The axes along which an operand's tiles are of one run."""
+        found = {"m": (shape.m_run, ops.m), "n": (shape.n_run, ops.n), "k": (shape.k_run, ops.k)}
+        run, group = found[along]
+        return group if template.uneven_rows and run else ()
 
     def pieces(e: Expr, rows: Group, cols: Group, along: int) -> Pieces | None:
         if not (_is_uneven(e, rows) or _is_uneven(e, cols) or _overlaps(e, rows, cols)):
@@ -154,8 +168,8 @@ def emit_product(
     product = Product(
         shape,
         _elements(ops, work),
-        load(ops.a, ops.m, ops.k),
-        load(ops.b, ops.k, ops.n),
+        load(ops.a, ops.m, ops.k, runs(shape.a_contiguous)),
+        load(ops.b, ops.k, ops.n, runs(shape.b_contiguous)),
         epilogue,
         _is_uneven(ops.a, ops.k if shape.a_contiguous == "m" else ops.m),
         bool(shape.n_run)

@@ -233,7 +233,7 @@ class Tiles:
         factors = [affine.coefficient(a) for a in t.axes]
         if is_even(factors, t.axes):
             return factors[-1], [mul(t.base, factors[-1])]
-        within = divides(t.width, t.axis.size)
+        within = t.within or divides(t.width, t.axis.size)
         first = t.base
         if not within:
             shape = tuple(t.width if i == k else 1 for k in range(len(self.tile_axes)))

@@ -114,12 +114,14 @@ def _above(t: TileValues, limit: Node, i: int) -> str:
 def _count(t: TileValues, limit: Node, width: int) -> str:
     """The limit clamped to 0..width, as i32."""
 
-    def make() -> str:
-        top = t.out.elementwise("smin", "i64", 1, t.scalar(limit), str(width))
-        low = t.out.elementwise("smax", "i64", 1, top, "0")
-        return t.out.put(f"trunc i64 {low} to i32")
+    return t.once(("count", limit, width), lambda: clamped(t, t.scalar(limit), width))
 
-    return t.once(("count", limit, width), make)
+
+def clamped(t: TileValues, value: str, width: int) -> str:
+    """An i64 clamped to 0..width, as i32."""
+    top = t.out.elementwise("smin", "i64", 1, value, str(width))
+    low = t.out.elementwise("smax", "i64", 1, top, "0")
+    return t.out.put(f"trunc i64 {low} to i32")
 
 
 def effective_count(t: TileValues, v: Valid, width: int) -> str:

@@ -9,6 +9,7 @@ from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import arith
 from stack.compiler.text.llvm.bounds import bounds
+from stack.compiler.text.llvm.lines import compared
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import constant, splat_constant
 
@@ -28,6 +29,8 @@ def _arange(t: TileValues, n: Node, row: int, piece: int) -> str:
 
 
 def _elementwise(t: TileValues, n: Node, row: int, piece: int) -> str:
+    if n.op in ("lt", "le") and n.shape and (mask := compared(t, n, piece)) is not None:
+        return mask
     width = t.widths(n)[piece]
     operands = [t.piece(s, row, piece) for s in n.srcs]
     if n.op in _UNSIGNED and not n.shape and n.dtype is DType.I64 and _is_index(t, n):

@@ -12,6 +12,7 @@ from hal.tile.node import Node
 from stack.compiler.text.llvm import arith, casts
 from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.guards import counted, guarded
+from stack.compiler.text.llvm.lines import line_of
 from stack.compiler.text.llvm.loads import NEAR, SCRATCH_WASTE, guarded_load, load_near
 from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
@@ -48,9 +49,8 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
     if width > 1 and s.memory.dtype.nbytes >= 4:
-        scalar, width = t.register(s.result, piece)
         if rows(s.index.shape) == 1 and s.index.dtype is DType.I64 and s.other is None:
-            line = _line(t, s.index)
+            line = line_of(t, s.index)
             if line is not None and 1 <= line[1] <= NEAR:
                 return _gather_near(t, s, piece, *line)
         kind, pointers = vector(scalar, width), vector("ptr", width)
@@ -73,34 +73,6 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
         )
     elements = [gather_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, scalar, elements)
-
-
-def _line(t: TileValues, index: Node) -> tuple[str, int] | None:
-    """The first of i64 indices in a row that grow by the same step, and the step."""
-    if columns(index.shape) == 1:
-        return t.scalar(index), 0
-    if index.op == "arange":
-        return "0", 1
-    if index.op in ("broadcast", "reshape"):
-        return _line(t, index.srcs[0])
-    if index.op not in ("add", "mul"):
-        return None
-    left, right = (_line(t, x) for x in index.srcs)
-    if left is None or right is None:
-        return None
-    if index.op == "add":
-        return t.out.put(f"add i64 {left[0]}, {right[0]}"), left[1] + right[1]
-    factor = _number(index.srcs[1])
-    if factor is None:
-        return None
-    return t.out.put(f"mul i64 {left[0]}, {factor}"), left[1] * factor
-
-
-def _number(n: Node) -> int | None:
-    """The constant that all elements are."""
-    while n.op == "broadcast":
-        (n,) = n.srcs
-    return constant_of(n)
 
 
 def _gather_near(t: TileValues, s: Gather, piece: int, first: str, step: int) -> str:
