@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
 from hypothesis import given
 
 from hal.core.description import DeviceInfo
@@ -177,6 +178,24 @@ def test_exchanges_keep_their_order_when_an_input_could_be_written_in_place() ->
     wanted = (g.all_reduce("sum", g.neg(new), "last"), read, new)
     request = GraphRequest(wanted, (x, y), ((2, 0),))
     assert exchanges(wanted, request, SIMD) == ["early", "last", "late"]
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+def test_an_exchange_does_not_wait_for_what_a_later_one_needs(elementwise: bool) -> None:
+    """Though both could be computed in one kernel, which reads something once."""
+    x, y = source(0, 64, 64), source(1, 64, 64)
+    first, other = g.exp(x), g.exp(g.matmul(y, y))
+    if elementwise:
+        both = g.reduce("sum", g.add(first, other), 0)
+        first = g.reduce("sum", first, 0)
+    else:
+        first = g.reduce("sum", first, 0)
+        both = g.add(first, g.reduce("sum", other, 0))
+    outputs = g.all_reduce("sum", first, "early"), g.all_reduce("sum", both, "late")
+    clusters = order_clusters(
+        GraphRequest(outputs, (x, y)), SIMD, choose(SIMD).templates, NO_CHOICES
+    ).clusters
+    assert [c.kind for c in clusters].index("exchange") < [c.kind for c in clusters].index("matmul")
 
 
 def test_a_number_of_a_ranks_own_does_not_change_the_order_of_exchanges() -> None:

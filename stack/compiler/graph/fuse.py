@@ -51,7 +51,8 @@ class Fusion:
         self._after: dict[Cluster, set[Cluster]] = {}
         self._exchanges: list[Cluster] = []
         order = in_turns(list(alone))
-        self._turn = _turns(order, needs)
+        self._awaited = _awaited(order)
+        self._turn = _turns(self._awaited, needs)
         for root in order:
             single = alone[root]
             into = next((c for c in self._candidates(root) if self._joins(root, c)), single)
@@ -118,7 +119,7 @@ class Fusion:
         is_plain = cluster.kind == "loops" and all(not reduced for _, reduced in domain)
         if not is_plain and not self._in_place.isdisjoint([*cluster.roots, root]):
             return False
-        if self._reads_part([*cluster.roots, root]):
+        if self._reads_part([*cluster.roots, root]) or self._delays([root], cluster):
             return False
         nest = self._joined(root, cluster, domain)
         if nest is None:
@@ -147,12 +148,21 @@ class Fusion:
         outside = {need for r in roots for need in self.needs[r]} - own
         return any(w in own for need in outside for w in self.writers(need))
 
+    def _delays(self, roots: Sequence[Node], cluster: Cluster) -> bool:
+        """Whether the exchange that waits for the cluster would wait for what a later one needs, if
+        these roots joined: a sum over all micro-batches in one kernel with that over the first
+        ones, for instance."""
+        turn = self._awaited[cluster.roots[0]]
+        needs = {need for root in roots for need in self.needs[root]}.difference(roots)
+        computed = (w for need in needs for w in self.writers(need) if w in self.of)
+        return any(self._awaited[w] > turn for w in computed if self.of[w] is not cluster)
+
     # two kernels as one
 
     def _merges(self, first: Cluster, second: Cluster) -> bool:
         """Merge `second` into `first`, which it depends on, if that is possible."""
         roots = sorted([*first.roots, *second.roots], key=self._number.__getitem__)
-        if len(roots) > MOST_ROOTS or self._reads_part(roots):
+        if len(roots) > MOST_ROOTS or self._reads_part(roots) or self._delays(second.roots, first):
             return False
         if self._reaches(self._after[second] - {first}, first):
             return False
@@ -191,16 +201,23 @@ class Fusion:
         return False
 
 
-def _turns(order: Sequence[Node], needs: Mapping[Node, list[Node]]) -> dict[Node, int]:
-    """Of roots that are in turns how many exchanges come before the one that each is computed for,
-    or, where it is for none, that come before it takes the results of the last one that it does."""
-    at: dict[Node, int] = {}
-    turn: dict[Node, int] = {}
+def _awaited(order: Sequence[Node]) -> dict[Node, int]:
+    """Of roots that are in turns how many exchanges come before the one that each is computed
+    for."""
+    number = 0
+    found: dict[Node, int] = {}
     for root in order:
-        turn[root] = len(at)
-        if is_exchange(root):
-            at[root] = len(at)
-    for root, number in turn.items():
+        found[root] = number
+        number += is_exchange(root)
+    return found
+
+
+def _turns(awaited: Mapping[Node, int], needs: Mapping[Node, list[Node]]) -> dict[Node, int]:
+    """The same, but where a root is computed for none, how many come before it takes the results of
+    the last one that it does."""
+    at = {root: number for root, number in awaited.items() if is_exchange(root)}
+    turn = dict(awaited)
+    for root, number in awaited.items():
         given = [at[n] for n in needs[root] if n in at]
         if number == len(at) and given:
             turn[root] = max(given) + 1
