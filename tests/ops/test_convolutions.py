@@ -14,12 +14,14 @@ from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.verify import verify
+from stack.compiler.graph import contract
 from stack.compiler.kernels import TileProgram
 from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
 from tests.compiler.lowered import SIMD, lowered, run_lowered
 from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import shared
+from tests.draw import stream
 from tests.ops.convolutions import (
     Convolution,
     arrays_of,
@@ -120,6 +122,24 @@ def test_strides_with_dilations_store_only_the_spread_weights(info: DeviceInfo) 
     (nbytes,) = program.temps
     assert len(program.calls) == 2
     assert nbytes <= c.w().type.size * prod(c.dilations) * 4
+
+
+@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("name", ["strided", "strided, channels first", "transposed"])
+def test_many_weights_are_laid_out_once(
+    name: str, info: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "MANY", 1)
+    c = ONE_KERNEL[name]
+    program = lowered_of(c, 0 if c.transposed else 1, info)
+    (nbytes,) = program.temps
+    assert len(program.calls) == 2
+    assert nbytes < c.w().type.size * prod(c.strides) * 4
+
+    def run(outputs: Sequence[Node], arrays: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
+        return run_lowered(outputs, list(arrays), list(arrays.values()), (), info)[0]
+
+    assert_agrees(c, run, np.random.default_rng(stream(name).randrange(1 << 30)))
 
 
 def test_sums_of_narrow_products_are_rounded_once() -> None:

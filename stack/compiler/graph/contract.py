@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from math import prod
 
 from hal.tile.node import Node, substitute, toposort
+from hal.tile.size import hint
 from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
 from stack.compiler.graph.space import Group
 from stack.compiler.graph.views import VIEWS
+
+MANY = 1 << 16
+"""The weights from which on it is worth a kernel more to lay them out as products read them."""
 
 
 def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -232,7 +236,8 @@ def _folded(
     kept = [a for a in seen.axes if a not in (*batch, *taps)]
     left_over = [a for a in weights.axes if a not in (*batch, *taps)]
     first_operand, second = seen.joined(batch, kept, taps), weights.joined(batch, taps, left_over)
-    if phases:  # taps and phases lie apart among the weights, and are read for every tile of rows
+    if phases and hint(weights.value.type.size) >= MANY:
+        # Taps and phases lie apart among the weights, which are read for every tile of rows.
         each = weights.joined(*[(a,) for a in batch], taps, left_over)
         once = each
         for i, a in enumerate(batch):
