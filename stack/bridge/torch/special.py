@@ -137,9 +137,10 @@ def _orthogonal_kernel(name: str) -> Callable[..., Tensor]:
 
     def kernel(x: Any, n: Any) -> Tensor:
         # The highest order that is asked for, which is waited for.
+        highest = n
         if isinstance(n, Tensor):
-            n = n[n.isfinite()].max().item() if n.isfinite().any() else 1
-        most = int(n)
+            highest = n[n.isfinite()].max().item() if n.isfinite().any() else 1
+        most = int(highest)
         if most > _ORDERS and not name.startswith("hermite"):
             raise NotImplementedError(f"special_{name} of order {most} on hal: at most {_ORDERS}")
         return call(table, (x, n, max(1, min(most, _ORDERS))), {})[0]
