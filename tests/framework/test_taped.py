@@ -137,7 +137,8 @@ def test_each_number_is_itself(number, x):
         found = (x * number).numpy()
         expected = ht.tensor(DATA).numpy() * np.float32(number)
         np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+        if number == number:  # NaN has no sign that one could rely on
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 def test_an_index_out_of_range_is_told_whatever_path_came_before():

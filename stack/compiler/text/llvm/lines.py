@@ -18,23 +18,43 @@ _MOST, _LIMIT = float(1 << 40), float(1 << 62)
 
 def line_of(t: TileValues, index: Node) -> tuple[str, int] | None:
     """The first of i64 indices in a row that grow by the same step, and the step."""
+    step = _step(t, index)
+    return None if step is None else (_first(t, index), step)
+
+
+def _step(t: TileValues, index: Node) -> int | None:
     if columns(index.shape) == 1:
-        return t.scalar(index), 0
+        return 0
     if index.op == "arange":
-        return "0", 1
+        return 1
+    if index.op not in ("add", "mul", "broadcast", "reshape"):
+        return None
+    if index not in t.env.steps:
+        left, *right = (_step(t, x) for x in index.srcs)
+        if left is not None and index.op == "mul":
+            factor = _number(index.srcs[1])
+            left = None if factor is None else left * factor
+        elif left is not None and right:
+            left = None if right[0] is None else left + right[0]
+        t.env.steps[index] = left
+    return t.env.steps[index]
+
+
+def _first(t: TileValues, index: Node) -> str:
+    """The first index of a line."""
+    if columns(index.shape) == 1:
+        return t.scalar(index)
+    if index.op == "arange":
+        return "0"
     if index.op in ("broadcast", "reshape"):
-        return line_of(t, index.srcs[0])
-    if index.op not in ("add", "mul"):
-        return None
-    left, right = (line_of(t, x) for x in index.srcs)
-    if left is None or right is None:
-        return None
-    if index.op == "add":
-        return t.out.put(f"add i64 {left[0]}, {right[0]}"), left[1] + right[1]
-    factor = _number(index.srcs[1])
-    if factor is None:
-        return None
-    return t.out.put(f"mul i64 {left[0]}, {factor}"), left[1] * factor
+        return _first(t, index.srcs[0])
+
+    def make() -> str:
+        first = _first(t, index.srcs[0])
+        other = _number(index.srcs[1]) if index.op == "mul" else _first(t, index.srcs[1])
+        return t.out.put(f"{index.op} i64 {first}, {other}")
+
+    return t.once(("first", index), make)
 
 
 def _number(n: Node) -> int | None:
@@ -50,13 +70,12 @@ def compared(t: TileValues, n: Node, piece: int) -> str | None:
     width = t.widths(n)[piece]
     if width == 1 or rows(n.shape) != 1 or n.srcs[0].dtype is not DType.I64:
         return None
-    if not all(_extent(t, x) < _LIMIT for x in n.srcs):
-        return None
-    left, right = (line_of(t, x) for x in n.srcs)
-    if left is None or right is None or {left[1], right[1]} != {0, 1}:
+    a, b = n.srcs
+    if {_step(t, a), _step(t, b)} != {0, 1} or not max(_extent(t, a), _extent(t, b)) < _LIMIT:
         return None
     # Lanes for which first + i < end, or for which end < first + i fails, are the first ones.
-    rising, (first, _), (end, _) = (True, left, right) if left[1] else (False, right, left)
+    rising = _step(t, a) == 1
+    first, end = (_first(t, a), _first(t, b)) if rising else (_first(t, b), _first(t, a))
     more = int((n.op == "le") == rising)
     count = t.out.put(f"add i64 {t.out.put(f'sub i64 {end}, {first}')}, {more}")
     mask = piece_mask(t, clamped(t, count, columns(n.shape)), piece * t.lanes, width)
@@ -74,8 +93,11 @@ def _extent(t: TileValues, n: Node) -> float:
         return _MOST
     if n.op == "arange":
         return float(columns(n.shape))
-    parts = [_extent(t, x) for x in n.srcs]
-    return _EXTENTS[n.op](*parts) if n.op in _EXTENTS else math.inf
+    if n.op not in _EXTENTS:
+        return math.inf
+    if n not in t.env.extents:
+        t.env.extents[n] = _EXTENTS[n.op](*[_extent(t, x) for x in n.srcs])
+    return t.env.extents[n]
 
 
 _EXTENTS: Mapping[str, Callable[..., float]] = {

@@ -50,7 +50,8 @@ def widths(count: int, lanes: int) -> tuple[int, ...]:
 class Environment:
     """What names mean: the pointers of memories, scalar parameters and program indices, the
     statement behind each loaded variable, the limits known to reach a size, and of stores that may
-    go past the caches whether the launch writes enough for that."""
+    go past the caches whether the launch writes enough for that. `steps` and `extents` are what
+    `lines` has found out about positions."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -61,6 +62,8 @@ class Environment:
     ranges: dict[Node, Range] = field(default_factory=dict)
     assumed: dict[Node, int] = field(default_factory=dict)
     streamed: dict[Store, str] = field(default_factory=dict)
+    steps: dict[Node, int | None] = field(default_factory=dict)
+    extents: dict[Node, float] = field(default_factory=dict)
 
 
 def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:
