@@ -33,6 +33,7 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(here, "context", context)
     monkeypatch.setattr(here, "unsettled", context.unsettled)
     monkeypatch.setattr(here, "generators", {})
+    monkeypatch.setattr(here, "recordings", {})
     monkeypatch.setattr(opening, "_engines", {})
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path / "cache"))
     yield
