@@ -18,6 +18,10 @@ from stack.comm.messages import RankCall
 BufferKind = Literal["input", "output", "temp", "host"]
 
 
+class NeedsPlainSizes(Exception):
+    """A graph has views that can be told apart only where their sizes are plain numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class BufferRef:
     """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, output or temporary, or of a

@@ -240,7 +240,7 @@ class Jitted(Generic[P, R]):
         def make(device: str, request: GraphRequest) -> Plan | Bound:
             dynamic = own.dynamic(request, f"calls of {self._name} with other sizes or numbers")
             if dynamic is None:
-                raise _FixedSizes("ranks exchange values of these sizes")
+                raise _FixedSizes("these sizes cannot be data")
             dynamics.append(dynamic)
             plan = own.at(dynamic, symbols.facts.hints)
             assert plan is not None, "what was compiled for a call serves it"

@@ -555,7 +555,7 @@ class CellTape:
         request = GraphRequest(outputs, inputs, (), facts)
         dynamic = own.dynamic(request, "operations with other sizes or numbers")
         if dynamic is None:
-            raise TensorError("ranks exchange values of these sizes")
+            raise TensorError("these sizes cannot be data")
         places = {stand_ins[leaf]: i for i, leaf in enumerate(tape.inputs) if leaf in stand_ins}
         order = tuple([places[leaf] for leaf in inline.inputs])
 

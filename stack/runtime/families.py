@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.size import Values
-from stack.compiler.program import CompiledGraph, GraphRequest
+from stack.compiler.program import CompiledGraph, GraphRequest, NeedsPlainSizes
 from stack.runtime.canonical import renumbered
 from stack.runtime.general import (
     General,
@@ -105,7 +105,8 @@ def _have_sizes(info: DeviceInfo) -> bool:
 class Families:
     """Compiles requests; those that differ from an earlier one in numbers and sizes alone, once for
     all of them. `compiled` counts both kinds, and those that had to be compiled for their sizes
-    alone because the device's templates have no sizes as data ("fixed sizes")."""
+    alone because the device's templates have no sizes as data, or the compiler cannot tell where
+    views of them lie ("fixed sizes")."""
 
     def __init__(
         self,
@@ -134,17 +135,15 @@ class Families:
                 return _of(known, found, values)
         why = "a graph that was not seen before"
         if family.rows and found not in family.rows:
-            if self._can_generalise(request, family, found):
-                rows = [*family.rows, found]
-                sized = generalised(request, rows)
-                made = General(sized, self._compile(sized.request))
-                family.rows.append(found)
+            why = _difference(family.rows[-1], found)
+            made = self._general(request, family, found)
+            family.rows.append(found)
+            if made is not None:
                 family.generals.add(made)
-                self._note("general", request, _difference(rows[-2], found), made.conditions)
+                self._note("general", request, why, made.conditions)
                 values = made.fits(found)
                 assert values is not None, "what was compiled for a request serves it"
                 return _of(made, found, values)
-            why = _difference(family.rows[-1], found)
             self.compiled["fixed sizes"] += 1
         if found not in family.rows:
             family.rows.append(found)
@@ -176,9 +175,22 @@ class Families:
             served = self.instance(replace(plain.request, facts=None))
             own = served.source is None
             return Dynamic(plain, SizedGraph(served.graph(), facts) if own else served)
-        found = Dynamic(plain, SizedGraph(self._compile(plain.request), facts))
+        try:
+            found = Dynamic(plain, SizedGraph(self._compile(plain.request), facts))
+        except NeedsPlainSizes:
+            return None
         self._note("general", request, why, found.conditions)
         return found
+
+    def _general(self, request: GraphRequest, family: _Family, found: Parts) -> General | None:
+        """A graph for many sizes, of which the request has some; None where it cannot be."""
+        if not self._can_generalise(request, family, found):
+            return None
+        sized = generalised(request, [*family.rows, found])
+        try:
+            return General(sized, self._compile(sized.request))
+        except NeedsPlainSizes:  # how sizes seen so far happen to differ: others may tell more
+            return None
 
     def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:
         if not can_generalise(request):

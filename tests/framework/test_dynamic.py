@@ -352,6 +352,24 @@ def test_products_by_groups_are_compiled_twice_for_all_rows_and_groups(engine):
     assert engine.families.compiled == compiled, engine.families.notes[-1]
 
 
+def test_sizes_that_are_alike_by_chance_are_compiled_for_themselves():
+    """Batches are one less than an axis, and the gradient's views would be told by that."""
+    for batch, *size in ((2, 9, 3, 4), (8, 7, 9, 3), (5, 7, 9, 4)):
+        rng = np.random.default_rng(batch)
+        x, w = rng.standard_normal((batch, 2, *size)), rng.standard_normal((32, 1, 3, 1, 1))
+        found = []
+        for lib, device in ((ht, "cpu:0"), (torch, "cpu")):
+            image = lib.tensor(x, requires_grad=True, device=device)
+            weights = lib.tensor(w, requires_grad=True, device=device)
+            named = {"stride": 3, "padding": (2, 1, 1), "dilation": (2, 1, 1), "groups": 2}
+            y = lib.nn.functional.conv3d(image, weights, **named)
+            values = y.detach().numpy().copy()
+            y.backward(y.detach())
+            found.append((values, image.grad.numpy(), weights.grad.numpy()))
+        for mine, other in zip(*found, strict=True):
+            np.testing.assert_allclose(mine, other, 1e-10, 1e-10)
+
+
 def test_types_of_results_are_known_for_each_element_type_apart():
     for dtype in (ht.float32, ht.float16, ht.int32):
         for n in (3, 4, 5, 6):

@@ -7,7 +7,7 @@ runs over becomes part of the product's depth, so that nothing of the size of al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -236,14 +236,8 @@ def _folded(
     kept = [a for a in seen.axes if a not in (*batch, *taps)]
     left_over = [a for a in weights.axes if a not in (*batch, *taps)]
     first_operand, second = seen.joined(batch, kept, taps), weights.joined(batch, taps, left_over)
-    if phases and hint(weights.value.type.size) >= MANY:
-        # Taps and phases lie apart among the weights, which are read for every tile of rows.
-        each = weights.joined(*[(a,) for a in batch], taps, left_over)
-        once = each
-        for i, a in enumerate(batch):
-            if a in repeated:
-                once = build.slice_axis(once, i, 0, 1)
-        second = build.reshape(build.expand(build.contiguous(once), each.shape), second.shape)
+    if phases:  # taps and phases lie apart among the weights, which every tile of rows reads
+        second = _laid_out(weights, batch, repeated, taps, left_over)
     result = [*batch, *kept, *left_over]
     if swapped:
         first_operand, second = build.transpose(second), build.transpose(first_operand)
@@ -258,6 +252,26 @@ def _folded(
         if o.number in phases:
             made = build.slice_axis(made, present.index(o.number), 0, o.stop - o.start)
     return build.reshape(made, n.shape)
+
+
+def _laid_out(
+    weights: _Named,
+    batch: Sequence[Axis],
+    repeated: Container[Axis],
+    taps: Sequence[Axis],
+    others: Sequence[Axis],
+) -> Node:
+    """The weights as [batch, taps, others]; many from a buffer of their own, which has them once
+    for the axes along which they are repeated."""
+    joined = weights.joined(batch, taps, others)
+    each = weights.joined(*[(a,) for a in batch], taps, others)
+    once = each
+    for i, a in enumerate(batch):
+        if a in repeated:
+            once = build.slice_axis(once, i, 0, 1)
+    if hint(once.type.size) < MANY:
+        return joined
+    return build.reshape(build.expand(build.contiguous(once), each.shape), joined.shape)
 
 
 @dataclass(slots=True)

@@ -12,14 +12,14 @@ from stack.compiler.graph.fuse import Fusion, root_needs
 from stack.compiler.graph.operands import read_operands
 from stack.compiler.graph.ordered import read_ordered
 from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, place
-from stack.compiler.program import GraphRequest
+from stack.compiler.program import GraphRequest, NeedsPlainSizes
 
 
 def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
     """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
 
     What cannot be expressed gets a buffer, and the choice of roots starts again; what does not see
-    the new buffers stays.
+    the new buffers stays. Raises NeedsPlainSizes where sizes are data and that does not help.
     """
     extra: set[Node] = set()
     alone: dict[Node, Cluster] = {}
@@ -44,7 +44,9 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
         if not wanted:
             updates = [(base(request.outputs[o]), request.inputs[i]) for o, i in request.updates]
             return Fusion({root: alone[root] for root in computed}, needs, homes, updates), temps
-        assert not wanted <= extra, f"views that cannot be read even from buffers: {wanted}"
+        if wanted <= extra:
+            said = f"views that cannot be read even from buffers: {wanted}"
+            raise AssertionError(said) if request.facts is None else NeedsPlainSizes(said)
         extra |= wanted
 
 
