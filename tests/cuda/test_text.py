@@ -53,9 +53,13 @@ def reductions(dtype: DType) -> Builder:
     return b
 
 
-def product(m: int, k: int, n: int, dtype: DType) -> TileCall:
-    a, b = g.input(0, Type((m, k), dtype)), g.input(1, Type((k, n), dtype))
-    (call,) = lowered(GraphRequest((g.matmul(a, b),), (a, b)), CHIP).calls
+def product(m: int, k: int, n: int, dtype: DType, turned: bool) -> TileCall:
+    """`turned`: both operands are read by columns."""
+    shapes = ((k, m), (n, k)) if turned else ((m, k), (k, n))
+    inputs = a, b = [g.input(i, Type(shape, dtype)) for i, shape in enumerate(shapes)]
+    if turned:
+        a, b = (g.permute(x, (1, 0)) for x in inputs)
+    (call,) = lowered(GraphRequest((g.matmul(a, b),), tuple(inputs)), CHIP).calls
     assert isinstance(call, TileCall)
     return call
 
@@ -63,6 +67,7 @@ def product(m: int, k: int, n: int, dtype: DType) -> TileCall:
 REDUCED = (DType.F32, DType.U16, DType.BF16)
 PRODUCTS = ((64, 64, 64), (130, 50, 70), (17, 33, 200), (16, 16, 8))
 UNITS = (DType.BF16, DType.F16)
+KINDS_OF_PRODUCTS = [(s, d, t) for s in PRODUCTS for d in UNITS for t in (False, True)]
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +76,7 @@ def on_fibers(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     sources = [
         render_cuda(reductions(d).kernel(), groups_of(lanes)) for d in REDUCED for lanes in LANES
     ]
-    sources += [
-        render_cuda(product(*sizes, dtype).kernel, CHIP) for sizes in PRODUCTS for dtype in UNITS
-    ]
+    sources += [render_cuda(product(*s, d, t).kernel, CHIP) for s, d, t in KINDS_OF_PRODUCTS]
     return compiled(sources, tmp_path_factory.mktemp("cuda"))
 
 
@@ -99,19 +102,20 @@ def test_reductions_by_shuffles_are_exact(on_fibers: Kernels, dtype: DType, lane
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", UNITS)
-@pytest.mark.parametrize("sizes", PRODUCTS)
+@pytest.mark.parametrize("kind", KINDS_OF_PRODUCTS, ids=str)
 def test_products_on_matrix_units_are_exact(
-    on_fibers: Kernels, sizes: tuple[int, int, int], dtype: DType
+    on_fibers: Kernels, kind: tuple[tuple[int, int, int], DType, bool]
 ) -> None:
-    first = len(REDUCED) * len(LANES)
-    number = first + PRODUCTS.index(sizes) * len(UNITS) + UNITS.index(dtype)
-    m, k, n = sizes
+    (m, k, n), dtype, turned = kind
+    number = len(REDUCED) * len(LANES) + KINDS_OF_PRODUCTS.index(kind)
     assert "mma.sync" in on_fibers.sources[number].text
+    assert "ldmatrix" in on_fibers.sources[number].text
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-3, 4, shape).astype(NUMPY[dtype]) for shape in ((m, k), (k, n)))
     truth = (a.astype("f4") @ b.astype("f4")).astype(NUMPY[dtype])
-    call = product(*sizes, dtype)
+    if turned:
+        a, b = (np.ascontiguousarray(x.T) for x in (a, b))
+    call = product(m, k, n, dtype, turned)
     for backward in (False, True):
         memory = {("input", 0): a, ("input", 1): b, ("output", 0): np.zeros_like(truth)}
         parts = [memory[p.kind, p.index].reshape(-1) for p in call.buffers]

@@ -50,3 +50,24 @@ static float wide_f16(uint bits) {
     }
 HAL_MMA(bf16)
 HAL_MMA(f16)
+
+/* ldmatrix of four 8 by 8 matrices of 16 bits: lane 8 i + r says where row r of matrix i is, at a
+   multiple of 16 bytes; lane t gets of each the elements 2 (t % 4) and the next of row t / 4, or of
+   column t / 4 where they are transposed. */
+static const ushort *lines[MOST_LANES];
+static void matrices(uint *to, const void *line, int turned) {
+    if ((ulong)line % 16) abort();
+    lines[current] = line;
+    barrier(0);
+    const ushort **warp = lines + current / 32 * 32;
+    int g = current % 32 / 4, c = current % 4;
+    for (int i = 0; i < 4; i++) {
+        const ushort **rows = warp + 8 * i;
+        uint low = turned ? rows[2 * c][g] : rows[g][2 * c];
+        uint high = turned ? rows[2 * c + 1][g] : rows[g][2 * c + 1];
+        to[i] = low | high << 16;
+    }
+    barrier(0);
+}
+static void hal_matrices(uint *to, const void *line) { matrices(to, line, 0); }
+static void hal_matrices_turned(uint *to, const void *line) { matrices(to, line, 1); }

@@ -31,6 +31,10 @@ class SimtDialect:
     units: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """For the `call` of a matrix unit, the function (two rows of sums, left operand, right operand)
     and its definition."""
+    blocks: tuple[tuple[str, str], ...] = ()
+    """The function that reads four blocks of eight by eight operands of a unit from scratch memory
+    (where they go, and the address of a line of one, which every lane says), and its definition;
+    then that which turns each of them."""
     shuffle: str = ""
     """Format of a type, a value and a number of bits: the value of the lane whose number differs in
     these, within a subgroup."""
@@ -67,6 +71,20 @@ def _mma(kind: str) -> tuple[str, tuple[str, str]]:
     return call, (name, _MMA.format(call=call, name=name))
 
 
+_MATRICES = """\
+static __device__ inline void {name}(uint *to, const void *line) {{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+        : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+        : "r"((uint)__cvta_generic_to_shared(line)) : "memory");
+}}
+"""
+"""Of four matrices: eight lanes each say where their rows are, which are 16 bytes."""
+
+
+def _matrices(name: str, turned: str) -> tuple[str, str]:
+    return name, _MATRICES.format(name=name, turned=turned)
+
+
 CUDA_GROUPS = SimtDialect(
     c=CUDA_C_TEXT,
     kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
@@ -76,6 +94,7 @@ CUDA_GROUPS = SimtDialect(
     unrolled='_Pragma("unroll") ',
     subgroup=32,
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
+    blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )
 """`CUDA_C`: an instance is a block, a lane a thread. A barrier orders accesses to all memory."""

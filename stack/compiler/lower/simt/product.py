@@ -3,6 +3,8 @@ its block of sums, which it keeps in registers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hal.tile.node import Node
 from stack.compiler.lower.simt.group import LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
@@ -15,9 +17,8 @@ from stack.compiler.units import unit_of_group_dot
 _PAD = 4
 """Elements after each row of the staging area: lanes that write a column meet other banks."""
 _UNIT_PAD = 8
-"""The same for a matrix unit, whose operands lie with the summed axis inside: the words that the
-lanes of a subgroup read together are of different banks for every depth that is 16 times a power
-of two."""
+"""The same for a matrix unit, whose operands are read in blocks of eight lines of 16 bytes: the
+lines of a block are of different banks where they are 16 times a power of two long."""
 
 
 def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
@@ -29,10 +30,12 @@ def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     nest.do(f"{total.at(nest.position)} = {nest.element(acc, nest.position)};")
     nest.emit()
     if is_by_unit(n):
-        left = _lined(group, scope, a, operands[0], depth=1)
-        right = _lined(group, scope, b, operands[1], depth=0)
+        lined = tuple(
+            _lined(group, scope, x, of, depth)
+            for x, of, depth in ((a, operands[0], 1), (b, operands[1], 0))
+        )
         group.fence.barrier()
-        _add_by_unit(group, n, total.name, layout, (left, right))
+        _add_by_unit(group, n, total.name, layout, lined)
         return total
     left = _staged(group, scope, n, a, operands[0], layout[0], depth=1)
     right = _staged(group, scope, n, b, operands[1], layout[1], depth=0)
@@ -58,55 +61,79 @@ def _staged(
     return target
 
 
-def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> str:
-    """Put an operand of a matrix unit into the staging area, the summed axis inside."""
-    pitch = x.shape[depth] + _UNIT_PAD
-    target = group.room(x.dtype, x.shape[1 - depth] * pitch)
+@dataclass(frozen=True, slots=True)
+class _Lined:
+    """An operand of a matrix unit in the staging area, `pitch` elements from a line to the next.
+    `turned`: a line is along the rows or columns of the product and not along the summed axis."""
+
+    name: str
+    pitch: int
+    turned: bool
+
+    def line(self, i: str, k: str, row: str) -> str:
+        """The address of a line of an eight by eight block that begins at (i, k)."""
+        outer, inner = (k, i) if self.turned else (i, k)
+        return f"{self.name} + ({outer} + {row}) * {self.pitch} + {inner}"
+
+
+def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> _Lined:
+    """Put an operand of a matrix unit into the staging area, in lines along the axis in whose
+    order lanes have its elements."""
+    shared = [axis for axis in (0, 1) if layout[axis].lanes > 1]
+    inner = min(shared, key=lambda axis: layout[axis].every, default=depth)
+    pitch = x.shape[inner] + _UNIT_PAD
+    target = group.room(x.dtype, x.shape[1 - inner] * pitch)
     nest = group.nest(scope, layout)
     value = nest.element(x, nest.position)
-    k, i = nest.position[depth], nest.position[1 - depth]
-    group.put(nest, layout, f"{target}[{i.text} * {pitch} + {k.text}] = {value};")
-    return target
+    along, line = nest.position[inner], nest.position[1 - inner]
+    group.put(nest, layout, f"{target}[{line.text} * {pitch} + {along.text}] = {value};")
+    return _Lined(target, pitch, inner != depth)
 
 
 def _add_by_unit(
-    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[str, str]
+    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[_Lined, ...]
 ) -> None:
     """Multiply by the unit, in blocks of sums: a block takes the rows of two turns of the
-    lane's (see `layout.fragments`) and eight columns."""
+    lane's (see `layout.fragments`) and eight columns. Each quarter of a subgroup says where the
+    lines of one of four blocks of operands are, which are read together."""
     unit = unit_of_group_dot(n, group.info)
     assert unit is not None, "kept for it"
     name, text = group.groups.units[unit.call]
     group.out.functions.define(name, text)
+    reads = [group.groups.blocks[operand.turned] for operand in staged]
+    for read, definition in reads:
+        group.out.functions.define(read, definition)
     out, unrolled = group.out, group.groups.unrolled
     rows, columns = layout
-    depth = n.srcs[0].shape[1]
-    half = (depth + _UNIT_PAD) // 2  # words of a row
+    left, right = staged
     word = out.dialect.words[32]
-    words = [out.name("w"), out.name("w")]
-    for held, source in zip(words, staged, strict=True):
-        out.do(f"const {word} *{held} = (const {word} *){source};")
-    k, i, j, x, y = (out.name(kind) for kind in "kijxy")
-    low, place = f"{LANE} % 4", group.place(rows)
-    blocks = rows.registers // 2
-    with out.block(f"{unrolled}for (int {k} = 0; {k} < {depth // 2}; {k} += {unit.k // 2})"):
+    k, i, j, h, x, y = (out.name(kind) for kind in "kijhxy")
+    quarter, row = f"{LANE} / 8 % 4", f"{LANE} % 8"
+    first_row = f"{group.place(rows)} / 8 * 8"
+    blocks, wide = rows.registers // 2, columns.size // unit.n
+    # Blocks of columns that are read together.
+    pair = 2 if wide % 2 == 0 else 1
+    depth = n.srcs[0].shape[1]
+    with out.block(f"{unrolled}for (int {k} = 0; {k} < {depth}; {k} += {unit.k})"):
         out.do(f"{word} {x}[{blocks}][4];")
         with out.block(f"{unrolled}for (int {i} = 0; {i} < {blocks}; ++{i})"):
-            for part in range(4):
-                turn = f"(2 * {i} + {part % 2}) * {rows.lanes} + {place}"
-                at = f"({turn}) * {half} + {k} + {low} + {part // 2 * 4}"
-                out.do(f"{x}[{i}][{part}] = {words[0]}[{at}];")
-        with out.block(f"{unrolled}for (int {j} = 0; {j} < {columns.size // unit.n}; ++{j})"):
-            out.do(f"{word} {y}[2];")
-            for part in range(2):
-                at = f"({j} * {unit.n} + {LANE} / 4 % 8) * {half} + {k} + {low} + {part * 4}"
-                out.do(f"{y}[{part}] = {words[1]}[{at}];")
-            with out.block(f"{unrolled}for (int {i} = 0; {i} < {blocks}; ++{i})"):
+            turn = f"(2 * {i} + {quarter} % 2) * {rows.lanes} + {first_row}"
+            at = left.line(turn, f"{k} + {quarter} / 2 * 8", row)
+            out.do(f"{reads[0][0]}({x}[{i}], {at});")
+        with out.block(f"{unrolled}for (int {j} = 0; {j} < {wide}; {j} += {pair})"):
+            out.do(f"{word} {y}[4];")
+            column = f"({j} + {quarter} / 2 % {pair}) * {unit.n}"
+            at = right.line(column, f"{k} + {quarter} % 2 * 8", row)
+            out.do(f"{reads[1][0]}({y}, {at});")
+            with (
+                out.block(f"{unrolled}for (int {h} = 0; {h} < {pair}; ++{h})"),
+                out.block(f"{unrolled}for (int {i} = 0; {i} < {blocks}; ++{i})"),
+            ):
                 first, second = (
-                    f"{total} + (2 * {i} + {turn}) * {columns.registers} + 2 * {j}"
+                    f"{total} + (2 * {i} + {turn}) * {columns.registers} + 2 * ({j} + {h})"
                     for turn in range(2)
                 )
-                out.do(f"{name}({first}, {second}, {x}[{i}], {y});")
+                out.do(f"{name}({first}, {second}, {x}[{i}], {y} + 2 * {h});")
 
 
 def _add(
