@@ -4,6 +4,7 @@ takes it for every chip. Fibers take shuffles and fragments of matrix units as P
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from hal_plugin_cuda.programs import chip, sizes
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError
 from hal.core.values import KernelSource
-from hal.tile.build import Builder, reduce
+from hal.tile.build import Builder, binary, broadcast, const, reduce, transpose
 from hal.tile.interpret import interpret
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
@@ -53,6 +54,22 @@ def reductions(dtype: DType) -> Builder:
     return b
 
 
+def moved(dtype: DType) -> Builder:
+    """Blocks of rows and of columns that begin and end anywhere."""
+    b = Builder("moved")
+    x, out = b.buffer("x", dtype), b.buffer("out", dtype, writes=True)
+    for i, (rows, columns) in enumerate(((24, 40), (40, 32), (13, 64))):
+        tile = b.load(x, 3 * i, (rows, columns), (73, 1), (rows - i, columns - 3), const(1, dtype))
+        line = b.load(x, i, (1, columns), (73, 1))
+        b.store(out, 4096 * i + i, tile, (65, 1), (rows, columns - i))
+        b.store(out, 4096 * i + 3000, transpose(tile, (1, 0)), (41, 1), (30, rows - 1))
+        turned = b.load(x, 5 * i, (rows, columns), (1, 67), (rows - 1, columns - i))
+        b.store(out, 4096 * (3 + i), turned, (1, 44 + i), (rows - 3, columns))
+        both = binary("max", tile, broadcast(line, tile.shape))
+        b.store(out, 4096 * (6 + i) + i, binary("max", both, turned), (64, 1))
+    return b
+
+
 def product(m: int, k: int, n: int, dtype: DType, turned: bool) -> TileCall:
     """`turned`: both operands are read by columns."""
     shapes = ((k, m), (n, k)) if turned else ((m, k), (k, n))
@@ -65,6 +82,7 @@ def product(m: int, k: int, n: int, dtype: DType, turned: bool) -> TileCall:
 
 
 REDUCED = (DType.F32, DType.U16, DType.BF16)
+MOVED = (DType.I8, DType.BF16, DType.F32, DType.F64, DType.U32)
 PRODUCTS = ((64, 64, 64), (130, 50, 70), (17, 33, 200), (16, 16, 8))
 UNITS = (DType.BF16, DType.F16)
 KINDS_OF_PRODUCTS = [(s, d, t) for s in PRODUCTS for d in UNITS for t in (False, True)]
@@ -77,6 +95,7 @@ def on_fibers(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
         render_cuda(reductions(d).kernel(), groups_of(lanes)) for d in REDUCED for lanes in LANES
     ]
     sources += [render_cuda(product(*s, d, t).kernel, CHIP) for s, d, t in KINDS_OF_PRODUCTS]
+    sources += [render_cuda(moved(d).kernel(), groups_of(lanes)) for d in MOVED for lanes in LANES]
     return compiled(sources, tmp_path_factory.mktemp("cuda"))
 
 
@@ -121,6 +140,28 @@ def test_products_on_matrix_units_are_exact(
         parts = [memory[p.kind, p.index].reshape(-1) for p in call.buffers]
         on_fibers.run(number, call.grid, parts, backward)
         np.testing.assert_array_equal(memory["output", 0].astype("f4"), truth.astype("f4"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", MOVED)
+@pytest.mark.parametrize("lanes", LANES)
+def test_vectors_are_moved_up_to_limits_and_from_any_address(
+    on_fibers: Kernels, dtype: DType, lanes: int
+) -> None:
+    number = len(on_fibers.sources) - len(MOVED) * len(LANES)
+    number += MOVED.index(dtype) * len(LANES) + LANES.index(lanes)
+    assert {"load", "store"} <= set(re.findall(r"hal_(\w+)_\w+\(&", on_fibers.sources[number].text))
+    rng = np.random.default_rng(lanes)
+    wanted = {
+        "x": rng.integers(0, 100, 6000).astype(NUMPY[dtype]),
+        "out": np.full(10 * 4096, 101, NUMPY[dtype]),
+    }
+    given = {name: a.copy() for name, a in wanted.items()}
+    interpret(moved(dtype).kernel(), (1,), wanted, {})
+    for backward in (False, True):
+        found = {name: a.copy() for name, a in given.items()}
+        on_fibers.run(number, (1, 1, 1), list(found.values()), backward)
+        np.testing.assert_array_equal(found["out"].astype("f8"), wanted["out"].astype("f8"))
 
 
 # by the compiler itself

@@ -7,6 +7,8 @@ typedef signed char schar;
 #define HAL_GRID_1 group_count[1]
 #define HAL_GRID_2 group_count[2]
 struct coordinate { int x; };
+typedef struct { uint x, y; } uint2;
+typedef struct { uint x, y, z, w; } uint4;
 #define threadIdx (*(struct coordinate *)&current)
 #define __syncthreads() barrier(0)
 

@@ -28,6 +28,10 @@ class SimtDialect:
     unrolled: str
     subgroup: int = 1
     """Neighbouring lanes that read each other's registers: a power of two."""
+    together: int = 1
+    """Neighbours that a lane best moves at once."""
+    vectors: Mapping[int, str] = field(default_factory=dict)
+    """Types by whose vectors memory is moved, by their bytes, at addresses that these divide."""
     units: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """For the `call` of a matrix unit, the function (two rows of sums, left operand, right operand)
     and its definition."""
@@ -93,6 +97,8 @@ CUDA_GROUPS = SimtDialect(
     global_barrier="__syncthreads();",
     unrolled='_Pragma("unroll") ',
     subgroup=32,
+    together=4,
+    vectors=MappingProxyType({4: "uint", 8: "uint2", 16: "uint4"}),
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",

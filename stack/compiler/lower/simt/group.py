@@ -48,14 +48,21 @@ class GroupText:
 
     # loops over what a lane holds
 
-    def nest(self, scope: Scope, layout: Layout) -> LoopNest:
-        """Loops over the elements that a lane holds of a tile with this layout."""
-        return LoopNest(scope, (), lambda nest: tuple(self._axis(nest, s) for s in layout))
+    def nest(self, scope: Scope, layout: Layout, by: Sequence[int] = ()) -> LoopNest:
+        """Loops over the elements that a lane holds of a tile with this layout, or over the first
+        ones of so many neighbours `by` axis."""
+        steps = by or [1] * len(layout)
+        pairs = list(zip(layout, steps, strict=True))
+        return LoopNest(scope, (), lambda nest: tuple(self._axis(nest, *pair) for pair in pairs))
 
-    def _axis(self, nest: LoopNest, s: Spread) -> Coordinate:
+    def _axis(self, nest: LoopNest, s: Spread, by: int) -> Coordinate:
         if s.size == 1:
             return ZERO
-        held = nest.loop(s.registers, self.groups.unrolled) if s.registers > 1 else ZERO
+        held = ZERO
+        if s.registers > by:
+            held = nest.loop(s.registers // by, self.groups.unrolled)
+            if by > 1:
+                held = Coordinate(f"({held.text} * {by})", held.level)
         index = nest.named_index(self._position(s, held.text), held.level)
         self._held[index.text] = (s, held.text)
         return index

@@ -76,15 +76,24 @@ def power(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def coalesced(shape: tuple[int, ...], lanes: int, order: Iterable[int] | None = None) -> Layout:
+def coalesced(
+    shape: tuple[int, ...], lanes: int, order: Iterable[int] | None = None, together: int = 1
+) -> Layout:
     """Neighbouring lanes hold neighbours along the first axis of `order` (the last of the tile),
-    then along the next: what lies in memory in that order is reached by few wide accesses."""
+    then along the next: what lies in memory in that order is reached by few wide accesses. A lane
+    holds up to `together` neighbours along the first axis, as many as leave no lane without."""
     layout = [Spread(size) for size in shape]
     every = 1
     for axis in reversed(range(len(shape))) if order is None else order:
-        here = min(power(shape[axis]), lanes // every)
-        layout[axis] = Spread(shape[axis], 1, here, every if here > 1 else 1)
+        own = 1
+        while (
+            2 * own <= together and shape[axis] % (2 * own) == 0 and prod(shape) >= 2 * own * lanes
+        ):
+            own *= 2
+        here = min(power(shape[axis] // own), lanes // every)
+        layout[axis] = Spread(shape[axis], own, here, every if here > 1 else 1)
         every *= here
+        together = together if shape[axis] == 1 else 1
     return tuple(layout)
 
 

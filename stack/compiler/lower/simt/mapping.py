@@ -90,9 +90,9 @@ def expressions(s: Statement) -> Iterator[Node]:
         yield from (c.next for c in s.carried)
 
 
-def map_kernel(kernel: Kernel, lanes: int) -> Mapping:
-    """The layouts of a kernel's tiles."""
-    found = _Map(lanes, kernel)
+def map_kernel(kernel: Kernel, lanes: int, together: int = 1) -> Mapping:
+    """The layouts of a kernel's tiles, for lanes that move so many neighbours at once."""
+    found = _Map(lanes, kernel, together)
     found.block(kernel.body)
     return Mapping(lanes, found.tiles, found.works, found.operands)
 
@@ -117,8 +117,8 @@ def suits(access: Access, layout: Layout) -> bool:
 class _Map:
     """The choice in the making: `asked` are the layouts in which a value is used."""
 
-    def __init__(self, lanes: int, kernel: Kernel) -> None:
-        self.lanes = lanes
+    def __init__(self, lanes: int, kernel: Kernel, together: int) -> None:
+        self.lanes, self._together = lanes, together
         self.tiles: dict[Node, Layout] = {}
         self.works: dict[Work, Layout] = {}
         self.operands: dict[Node, tuple[Layout, ...]] = {}
@@ -173,7 +173,15 @@ class _Map:
         return self._orders[root]
 
     def _preferred(self, n: Node) -> Layout:
-        return self._fixed_of(n) or coalesced(n.shape, self.lanes, self._order(n))
+        own = self._fixed_of(n)
+        return own or coalesced(n.shape, self.lanes, self._order(n), self._together)
+
+    def _near(self, access: Access, shape: tuple[int, ...]) -> Layout:
+        """For what lies in memory: neighbours there by one lane, as many as it moves at once."""
+        order = order_of(access)
+        steps = [access.strides[axis] for axis in order if shape[axis] > 1][:1]
+        near = any(step.op == "const" and step["value"] == 1 for step in steps)
+        return coalesced(shape, self.lanes, order, self._together if near else 1)
 
     # statements, the last first
 
@@ -191,7 +199,7 @@ class _Map:
                 case Copy(source=access, shape=shape):
                     self._work(s, coalesced(shape, self.lanes, order_of(access)), ())
                 case Load(result=result, source=access):
-                    own = coalesced(result.shape, self.lanes, order_of(access))
+                    own = self._near(access, result.shape)
                     asked = (
                         layout for layout in self.asked.get(result, ()) if suits(access, layout)
                     )
@@ -210,7 +218,7 @@ class _Map:
         own = self._fixed_of(value)
         if own is not None and suits(access, own):
             return own
-        return coalesced(value.shape, self.lanes, order_of(access))
+        return self._near(access, value.shape)
 
     def _work(self, s: Work, layout: Layout, used: Sequence[Node | None]) -> None:
         self.works[s] = layout

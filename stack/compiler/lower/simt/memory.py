@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from hal.core.dtypes import DType
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Scatter, Store
+from stack.compiler.lower.simt import vectors
 from stack.compiler.lower.simt.apart import pattern
 from stack.compiler.lower.simt.group import GroupText, guarded
 from stack.compiler.lower.simt.layout import Layout
@@ -16,14 +20,43 @@ def load(group: GroupText, scope: Scope, s: Load) -> None:
     """Read a block into registers."""
     layout, dtype = group.mapping.tiles[s.result], s.result.dtype
     target = group.declare(scope, s.result.type, layout)
-    nest = group.nest(scope, layout)
     other = "0" if s.other is None else scalar(scope, s.other)
+    if (axis := _by_vectors(group, s.source, layout, dtype)) is not None:
+        nest = vectors.nest_of(group, scope, layout, axis, dtype)
+        source = element(scope, s.source, nest.position)
+        rest, limit = _limits_beside(scope, s.source, nest, axis)
+        valid = group.within(layout, nest.position) + rest
+        vectors.load(group, nest, target, layout, axis, dtype, source, (valid, limit), other)
+        group.fence.read(s.source.memory, pattern(s.source, layout, group.mapping.lanes))
+        nest.emit()
+        scope.arrays[s.result] = target
+        return
+    nest = group.nest(scope, layout)
     value = casts.from_memory(element(scope, s.source, nest.position), dtype)
     valid = group.within(layout, nest.position) + _limits(scope, s.source, nest)
     _read(group, nest, target.at(nest.position), valid, (value, other))
     group.fence.read(s.source.memory, pattern(s.source, layout, group.mapping.lanes))
     nest.emit()
     scope.arrays[s.result] = target
+
+
+def _by_vectors(group: GroupText, access: Access, layout: Layout, dtype: DType) -> int | None:
+    """The axis along which lanes have neighbours in memory that they move at once."""
+    for axis, step in enumerate(access.strides):
+        lies = step.op == "const" and step["value"] == 1
+        if lies and vectors.width(group, layout, axis, dtype) > 1:
+            return axis
+    return None
+
+
+def _limits_beside(
+    scope: Scope, access: Access, nest: LoopNest, axis: int
+) -> tuple[list[str], str | None]:
+    """The conditions by the limits of other axes, and the limit of this one."""
+    limit = access.limits[axis]
+    others = tuple(None if i == axis else x for i, x in enumerate(access.limits))
+    found = _limits(scope, replace(access, limits=others), nest)
+    return found, None if limit is None else scalar(scope, limit)
 
 
 def _read(
@@ -44,9 +77,21 @@ def _limits(scope: Scope, access: Access, nest: LoopNest) -> list[str]:
 
 def store(group: GroupText, scope: Scope, s: Store) -> None:
     """Write a tile."""
-    layout = group.mapping.works[s]
+    layout, dtype = group.mapping.works[s], s.value.dtype
     nest = group.nest(scope, layout)
     value = nest.element(s.value, nest.position)
+    if (axis := _by_vectors(group, s.target, layout, dtype)) is not None:
+        tile = group.declare(scope, s.value.type, layout)
+        nest.do(f"{tile.at(nest.position)} = {value};")
+        nest.emit()
+        nest = vectors.nest_of(group, scope, layout, axis, dtype)
+        target = element(scope, s.target, nest.position)
+        rest, limit = _limits_beside(scope, s.target, nest, axis)
+        conditions = rest + _owned(group, nest, layout), limit
+        vectors.store(group, nest, tile, layout, axis, dtype, target, conditions)
+        group.fence.write(s.target.memory, pattern(s.target, layout, group.mapping.lanes))
+        nest.emit()
+        return
     target = element(scope, s.target, nest.position)
     valid = _limits(scope, s.target, nest) + _owned(group, nest, layout)
     nest.do(guarded(valid, f"{target} = {value};"))

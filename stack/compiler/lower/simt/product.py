@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.tile.node import Node
+from stack.compiler.lower.simt import vectors
 from stack.compiler.lower.simt.group import LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
 from stack.compiler.lower.simt.mapping import is_by_unit
@@ -83,10 +84,20 @@ def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) 
     inner = min(shared, key=lambda axis: layout[axis].every, default=depth)
     pitch = x.shape[inner] + _UNIT_PAD
     target = group.room(x.dtype, x.shape[1 - inner] * pitch)
-    nest = group.nest(scope, layout)
+    nest, width = group.nest(scope, layout), vectors.width(group, layout, inner, x.dtype)
     value = nest.element(x, nest.position)
-    along, line = nest.position[inner], nest.position[1 - inner]
-    group.put(nest, layout, f"{target}[{line.text} * {pitch} + {along.text}] = {value};")
+    if width > 1:
+        tile = group.declare(scope, x.type, layout)
+        nest.do(f"{tile.at(nest.position)} = {value};")
+        nest.emit()
+        nest = vectors.nest_of(group, scope, layout, inner, x.dtype)
+    place = f"{target}[{nest.position[1 - inner].text} * {pitch} + {nest.position[inner].text}]"
+    if width > 1:
+        conditions = group.within(layout, nest.position) + group.first(layout)
+        vectors.store(group, nest, tile, layout, inner, x.dtype, place, (conditions, None))
+        nest.emit()
+    else:
+        group.put(nest, layout, f"{place} = {value};")
     return _Lined(target, pitch, inner != depth)
 
 

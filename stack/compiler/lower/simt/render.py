@@ -41,7 +41,8 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
     lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
     out, dialect = CWriter(groups.c), groups.c
     written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
-    group = GroupText(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written), info)
+    mapping = map_kernel(kernel, lanes, groups.together)
+    group = GroupText(out, groups, mapping, Fence(out, groups, written), info)
     rules = {"reduce": reduce, "scan": scan, "dot": dot}
     scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
     for p in kernel.params:
