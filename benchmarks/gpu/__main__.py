@@ -2,7 +2,8 @@
 its own.
 
 Runs from a bare checkout: plugins that are not installed are found in `plugins/`. Writes a line of
-JSON for each row to `--out`, and a table. Ends with status 1 when a bar is missed or a part fails.
+JSON for each row to `--out`, and a table. Ends with status 1 when a bar is missed or a part fails,
+with 2 and the reason when the device does not open.
 All parts take at most 8 minutes.
 """
 
@@ -25,11 +26,11 @@ NEEDED = (
     *("cffi", "crc32c", "sortedcontainers"),
 )
 PARTS = {
-    "launch": 30,
+    "launch": 20,
     "failures": 45,
     "losses": 60,
     "products": 60,
-    "bandwidth": 50,
+    "bandwidth": 45,
     "attention": 40,
     "gpt2": 100,
     "conformance": 90,
@@ -57,6 +58,30 @@ def _environment() -> dict[str, str]:
     if given := os.environ.get("PYTHONPATH"):
         paths.append(given)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+_OPENED = "import sys, hal; hal.open(sys.argv[1], wrappers=()).close()"
+OPENING_S = 15
+"""In which the device opens, or nothing is measured."""
+
+
+def _lacking(device: str, env: dict[str, str]) -> str:
+    """Why the device cannot be opened, in a line; empty where it can."""
+    command = [sys.executable, "-c", _OPENED, device]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=OPENING_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{device} does not open in {OPENING_S} s"
+    said = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+    return f"{device} does not open: {said[-1]}" if done.returncode else ""
 
 
 def _shown(row: dict[str, object]) -> str:
@@ -114,6 +139,9 @@ def main() -> int:
         print(f"missing packages: pip install {' '.join(missing)}", file=sys.stderr)
         return 2
     env, good, lines = _environment(), True, []
+    if lacking := _lacking(args.device, env):
+        print(lacking, file=sys.stderr)
+        return 2
     for part in args.parts:
         did, found = _run(part, args, env)
         good, lines = good and did, lines + found

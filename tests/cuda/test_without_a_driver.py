@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 import hal_plugin_cuda
 import pytest
 from hal_plugin_cuda import plugin
 
+from benchmarks.gpu import __main__ as benchmark
 from hal.core.errors import PluginError
 from hal.core.values import OpenOptions
 from hal.hosted import look
@@ -32,3 +34,22 @@ def test_the_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for call in (plugin.enumerate_devices, lambda: plugin.open_device(0, OpenOptions())):
         with pytest.raises(PluginError, match=r"no CUDA driver .* libcuda\.so\.1, .* install"):
             call()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(has_driver(), reason="a CUDA driver is installed")
+def test_the_benchmarks_say_it_once_and_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    monkeypatch.setattr(benchmark, "OPENING_S", 120)  # on a machine that is busy
+    assert benchmark.main() == 2
+    said = capfd.readouterr()
+    assert not said.out
+    (line,) = said.err.splitlines()
+    assert line.startswith("cuda:0 does not open: ")
+    assert "libcuda.so.1" in line
+
+
+def test_the_benchmarks_end_in_time() -> None:
+    assert sum(benchmark.PARTS.values()) + benchmark.OPENING_S <= 8 * 60
