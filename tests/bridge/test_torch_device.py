@@ -255,7 +255,13 @@ def test_a_wrong_call_raises_what_it_raises_on_the_cpu():
 def test_operands_apart_and_types_that_do_not_meet_are_told_at_their_line():
     """Also where the host's tensor is the one that is written; products cast nothing."""
     x, y = torch.ones(2, 3, device="hal"), torch.ones(2, 3)
-    for apart in (lambda: y.add_(x), lambda: torch.add(x, x, out=y), lambda: x.add_(y)):
+    places = torch.tensor([1, 0]).to("hal")
+    for apart in (
+        lambda: y.add_(x),
+        lambda: torch.add(x, x, out=y),
+        lambda: x.add_(y),
+        lambda: x.index_put_((places,), y),
+    ):
         with pytest.raises(RuntimeError, match=r"hal:0 and cpu.*\.to\(\"hal:0\"\)"):
             apart()
     wide = torch.ones(3, 3, device="hal", dtype=torch.float64)

@@ -88,9 +88,7 @@ def index_put(x: Tensor, places: Any, values: Tensor, accumulate: bool = False,
         call_into(ROWS["masked_fill.Tensor"], [x], (x, mask, values.view(())), {})
         return x
     found = _places(x, places)
-    if values.device.type == "cpu" and values.dim():
-        raise RuntimeError(f'index_put_: values are on cpu, and x on {x.device}; .to("{x.device}")')
-    if values.device.type == "cpu":
+    if values.device.type == "cpu" and not values.dim():
         values = values.to(x.device)
     call_into(ROWS["index_put"], [x], (x, found, values, accumulate), {})
     return x
