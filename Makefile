@@ -58,7 +58,7 @@ sanitize: $(VENV)/dev.stamp
 
 # Every kernel by NVRTC for three chips, without a GPU: the compiler is 90 MB, so no other target has it.
 cuda-text: $(VENV)/dev.stamp
-	$(INSTALL) 'nvidia-cuda-nvrtc-cu12>=12.8'
+	$(INSTALL) 'nvidia-cuda-nvrtc-cu12>=12.8' nvidia-cuda-runtime-cu12
 	PYTHONPATH=plugins/cuda/src $(BIN)/python -m tests.cuda.report docs/cuda-kernels.md
 
 # The pages of docs/ and the API from docstrings, in build/site.

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from hal_plugin_cuda.nvrtc import Usage, compiler
+from hal_plugin_cuda.nvrtc import compiler
 
 from hal.core.errors import CompileError
 from tests.cuda.chips import ARCHS
 from tests.cuda.kernels import TEMPLATES, Text, of_operators, of_template, of_training
+from tests.cuda.usage import Usage, usage
 from tests.ops.cases import EVERY
 from tests.ops.test_c_text import case_of
 
@@ -56,7 +57,7 @@ def compiled(texts: Iterable[Text], failures: list[str]) -> Iterator[Row]:
             except CompileError as error:
                 failures.append(f"{text.of} for {arch}: {error}")
                 continue
-            yield Row(text.of, text.source.entry, lanes, arch, built.usage())
+            yield Row(text.of, text.source.entry, lanes, arch, usage(built.log))
 
 
 def _summary(name: str, rows: list[Row]) -> str:

@@ -13,12 +13,12 @@ import hal_plugin_cuda
 import numpy as np
 import pytest
 from hal_plugin_cuda.cubin import parameters
-from hal_plugin_cuda.nvrtc import Built, Usage, compiler
-from hal_plugin_cuda.programs import chip, sizes
+from hal_plugin_cuda.nvrtc import compiler
+from hal_plugin_cuda.programs import _ptx, chip, sizes
 
 from hal.core.dtypes import DType
-from hal.core.errors import CompileError
-from hal.core.values import KernelSource
+from hal.core.errors import CompileError, InvalidCall
+from hal.core.values import PTX, KernelSource, Param, ParamKind
 from hal.tile.build import Builder, binary, broadcast, const, reduce, transpose
 from hal.tile.interpret import interpret
 from hal.tile.node import Type
@@ -32,6 +32,7 @@ from tests.compiler.lowered import lowered
 from tests.compiler.simt.machine import groups_of
 from tests.cuda.chips import ARCHS, CHIP
 from tests.cuda.kernels import TEMPLATES, Text, of_operators, of_template
+from tests.cuda.usage import Usage, usage
 from tests.draw import sample
 from tests.ops.cases import EVERY
 from tests.ops.test_c_text import case_of
@@ -171,9 +172,9 @@ def built(texts: Iterator[Text]) -> Iterator[tuple[KernelSource, int]]:
     """Compile texts for every chip; assert that none spills."""
     for text in texts:
         for arch in ARCHS:
-            usage = compiler().build(text.source.text, text.source.entry, arch, True).usage()
-            assert 0 < usage.registers <= 255
-            assert not usage.spill_store_nbytes + usage.spill_load_nbytes, (text.of, arch, usage)
+            found = usage(compiler().build(text.source.text, text.source.entry, arch, True).log)
+            assert 0 < found.registers <= 255
+            assert not found.spill_store_nbytes + found.spill_load_nbytes, (text.of, arch, found)
             yield text.source, arch
 
 
@@ -222,7 +223,22 @@ def test_reports_of_the_compiler_are_read() -> None:
         "ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, "
         "256 bytes smem\n"
     )
-    assert Built(b"", log).usage() == Usage(40, 16, 12, 8, 256)
+    assert usage(log) == Usage(40, 16, 12, 8, 256)
+
+
+def test_parameters_of_ptx_are_read() -> None:
+    """As compilers write them: pointers with and without their alignment, arrays for structures."""
+    text = """.visible .entry f(
+        .param .u64 .ptr .global .align 1 f_param_0, .param .u64 f_param_1, .param .f32 f_param_2,
+        .param .align 8 .b8 f_param_3[16], .param .u64 .ptr .align 1 f_param_4
+    ) { ret; }"""
+    params = (Param("x", ParamKind.BUFFER, DType.F32), Param("y", ParamKind.SCALAR, DType.F32))
+    with pytest.raises(InvalidCall, match=r"have \(8, 8, 4, 16, 8\) bytes.* \(8, 8, 4\)"):
+        _ptx(KernelSource(PTX, text, "f", params))
+    right = text.replace(", .param .f32 f_param_2,", ", .param .f32 f_param_2").partition(
+        "\n        .param .align"
+    )
+    assert _ptx(KernelSource(PTX, f"{right[0]}) {{ ret; }}", "f", params))
 
 
 def test_a_chip_takes_code_of_its_own_generation() -> None:

@@ -8,61 +8,94 @@ one that lives.
 from __future__ import annotations
 
 from collections import deque
-from types import TracebackType
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
 from typing import Any
 
-from hal_plugin_cuda.driver import STICKY, Driver, DriverError
+from hal.hosted.idle import Spent
+from hal.hosted.pins import Pins
+from hal_plugin_cuda.driver import NOT_READY, STICKY, Driver, DriverError
 
 STAGE_NBYTES = 4 << 20
 """What of a copy goes through pinned memory at a time."""
-_NON_BLOCKING, _PORTABLE = 1, 1
+_NON_BLOCKING, _PORTABLE, _MAPPED = 1, 1, 3
+"""`CU_STREAM_NON_BLOCKING`, `CU_MEMHOSTALLOC_PORTABLE`, `CU_MEMHOSTREGISTER_PORTABLE|DEVICEMAP`."""
 
 
 class Context:
-    """A context of a device. Within `with` it is the thread's current one."""
+    """A context of a device. Within `with` it is the thread's current one, and the one before
+    (that of another library in this process) is so again behind it."""
 
     def __init__(self, driver: Driver, device: int) -> None:
         self.driver = driver
         self.native = driver.made("CUcontext", "cuCtxCreate_v2", 0, device)
         self.lives = True
         """Whether what is in it can be given back."""
+        self.held: list[object] = []
+        """What its operations may still use of the host, as nobody knows when they end."""
         self.events: list[Any] = []
         """Those that nobody uses."""
+        self.queues: dict[int, deque[Event]] = {}
+        """What waits in each stream, by the stream's id."""
+        self._spent = Spent(self._is_idle)
+        self.pins = Pins(self._register, self._unregister)
         self._popped = driver.ffi.new("CUcontext *")
         driver.call("cuCtxPopCurrent_v2", self._popped)  # to make one makes it current
 
     def __enter__(self) -> None:
         self.driver.library.cuCtxPushCurrent_v2(self.native)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.driver.library.cuCtxPopCurrent_v2(self._popped)
 
     def end(self, name: str, native: Any) -> None:
-        """Give something back by the driver's function, where that can be done."""
-        if not self.lives:
-            return
-        try:
+        """Give something back by the driver's function, once nothing runs: many of these wait for
+        that, and a host function, in which Python may forget a thing, must not call the driver."""
+        self.when_idle(partial(self._end, name, native))
+
+    def when_idle(self, call: Callable[[], object]) -> None:
+        """Have something called by `tidy`, if things can be given back then."""
+        if self.lives:
+            self._spent.add(call)
+
+    def tidy(self, until_s: float = 0.0) -> None:
+        """Give back what nobody uses, if nothing runs, or as soon as nothing does until then."""
+        if self.lives:
             with self:
-                self.driver.call(name, native)
+                self._spent.tidy(until_s)
+
+    def _end(self, name: str, native: Any) -> None:
+        try:
+            self.driver.call(name, native)
         except DriverError as error:
             if error.number not in STICKY:  # of which an operation tells
                 raise
+
+    def _is_idle(self) -> bool:
+        query = self.driver.library.cuEventQuery
+        newest = [event for waiting in [*self.queues.values()] for event in [*waiting][-1:]]
+        return all(query(event.native) != NOT_READY for event in newest)
+
+    def _register(self, start: int, end: int) -> None:
+        at = self.driver.ffi.cast("void *", start)
+        self.driver.call("cuMemHostRegister_v2", at, end - start, _MAPPED)
+
+    def _unregister(self, start: int) -> None:
+        self._end("cuMemHostUnregister", self.driver.ffi.cast("void *", start))
 
     def close(self) -> None:
         """Give back everything that is in it."""
         if self.lives:
             self.lives = False
             self.driver.call("cuCtxDestroy_v2", self.native)
+            self._spent.clear()
 
     def lose(self, *, hangs: bool) -> None:
         """What is in it cannot be given back one by one. One that does not hang goes as a whole."""
         if self.lives and not hangs:
             self.driver.library.cuCtxDestroy_v2(self.native)
+            self._spent.clear()
         self.lives = False
 
 
@@ -73,9 +106,10 @@ class Event:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        free = context.events
-        made = context.driver.made
-        self.native = free.pop() if free else made("CUevent", "cuEventCreate", 0)
+        try:
+            self.native = context.events.pop()
+        except IndexError:
+            self.native = context.driver.made("CUevent", "cuEventCreate", 0)
 
     def __del__(self) -> None:
         if hasattr(self, "native"):
@@ -94,14 +128,16 @@ class Mark:
 
 class Stream:
     """A stream of the driver. `last` is its newest event, and `waiting` are those of operations
-    that were not over when it was looked at last."""
+    that were not over when it was looked at last. Who copies has its `turn`: the commands of two
+    threads would mix in the stage that all copies pass."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         with context:
             self.native = context.driver.made("CUstream", "cuStreamCreate", _NON_BLOCKING)
+        self.turn = Lock()
         self.last: Event | None = None
-        self.waiting: deque[Event] = deque()
+        self.waiting = context.queues[id(self)] = deque[Event]()
         self._stage: Any = None
 
     def stage(self) -> Any:
@@ -112,25 +148,19 @@ class Stream:
         return self._stage
 
     def __del__(self) -> None:
-        if hasattr(self, "native"):
+        if hasattr(self, "waiting"):
+            del self.context.queues[id(self)]
             self.context.end("cuStreamDestroy_v2", self.native)
             if self._stage is not None:
                 self.context.end("cuMemFreeHost", self._stage)
 
 
 class Block:
-    """Memory at an address, which the function `name` gives back. `held` is the host's memory that
-    it is, if it is that."""
+    """Memory at an address. `host` points there where it is memory of the host."""
 
-    __slots__ = ("_name", "_native", "address", "context", "held")
+    __slots__ = ("address", "context", "host", "release")
 
     def __init__(
-        self, context: Context, address: int, name: str, native: Any, held: object = None
+        self, context: Context, address: int, release: Callable[[], object], host: Any = None
     ) -> None:
-        self.context, self.address, self.held = context, address, held
-        self._name, self._native = name, native
-
-    def release(self) -> None:
-        """Give it back."""
-        self.context.end(self._name, self._native)
-        self._native = self.held = None
+        self.context, self.address, self.release, self.host = context, address, release, host

@@ -2,62 +2,54 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from hal.core.description import DeviceInfo
-from hal.core.errors import Failure, FailureKind, InvalidCall, OperationFailed, PluginError, Scope
+from hal.core.errors import (
+    DeviceLost,
+    Failure,
+    FailureKind,
+    InvalidCall,
+    OperationFailed,
+    PluginError,
+    Scope,
+)
 from hal.core.values import Grid, KernelSource
 from hal.hosted.device import HostedDevice
 from hal.hosted.driven import DrivenMachine, DriverMemory
+from hal.hosted.forks import starts
 from hal.hosted.machine import Part
 from hal.hosted.order import Order
 from hal.hosted.slab import Slab
 from hal.hosted.streams import RUNNING, After
+from hal_plugin_cuda import driver as cuda
 from hal_plugin_cuda.choice import Choice
 from hal_plugin_cuda.context import STAGE_NBYTES, Block, Context, Event, Mark, Stream
 from hal_plugin_cuda.describe import capability, describe
-from hal_plugin_cuda.driver import (
-    CONTEXT_GONE,
-    NOT_READY,
-    OUT_OF_MEMORY,
-    STICKY,
-    Driver,
-    DriverError,
-    driver,
-)
+from hal_plugin_cuda.driver import Driver, DriverError
 from hal_plugin_cuda.programs import Bound, Loaded, Programs
 
 _QUEUED = RUNNING + 1
 _DEPTH = 900
 """Operations of a stream with the driver: its queue has about 1024 places, and one more waits
 inside the driver's call, where nobody can end it."""
-_REGISTERED = 1
-"""`CU_MEMHOSTREGISTER_PORTABLE`."""
 _ORIGIN_NS = 2e9
 """Times are float32 milliseconds from an origin, which is set anew when it lies so far back."""
 _HELD: list[object] = []
 """What hanging kernels use, for as long as the process lives."""
-_started: set[int] = set()
-"""The processes, by id, that have started the driver: this one, or those before a fork."""
 
 
 def opened(choice: Choice, cache_dir: str) -> HostedDevice:
     """Open the device. Raises PluginError when the driver does not let it, and in a process that
     was forked from one in which it ran."""
-    if _started and os.getpid() not in _started:
-        raise PluginError(
-            f"{choice.name} cannot be opened in this forked process, as the CUDA driver does not "
-            "survive the fork of one that used it: start processes by "
-            "multiprocessing.get_context('spawn'), or open devices after the fork alone"
-        )
+    starts("CUDA", choice.name)
     try:
-        found = driver()
-        _started.add(os.getpid())
+        found = cuda.driver()
         device = found.made("int", "cuDeviceGet", choice.place.position)
         info = describe(found, device, choice)
         return HostedDevice(info, CudaMachine(info, found, device, cache_dir), Order())
@@ -84,8 +76,9 @@ class CudaMachine(DrivenMachine):
     """One context; a stream is a stream of it, and a mark is two events."""
 
     meanings: ClassVar[Mapping[int, tuple[FailureKind, Scope]]] = {
-        -OUT_OF_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
-        **dict.fromkeys((-n for n in STICKY), (FailureKind.DEVICE_LOST, Scope.DEVICE)),
+        -cuda.OUT_OF_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
+        **dict.fromkeys((-n for n in cuda.STICKY), (FailureKind.DEVICE_LOST, Scope.DEVICE)),
+        **dict.fromkeys((-n for n in cuda.ADDRESSES), (FailureKind.ILLEGAL_ADDRESS, Scope.DEVICE)),
     }
 
     def __init__(self, info: DeviceInfo, driver: Driver, device: int, cache_dir: str) -> None:
@@ -93,16 +86,23 @@ class CudaMachine(DrivenMachine):
         self._null = driver.ffi.NULL
         self._context = Context(driver, device)
         self._programs = Programs(driver, capability(driver, device), cache_dir)
-        self._call = driver.callback(self._run_job)
+        self._call = driver.ffi.callback("void(void *)", self._run_job)
         self._origin: tuple[Event, float] | None = None
         super().__init__(info.name, info.limits.progress_s, None)
 
     def renew(self) -> None:
-        """A context that knew a fault, or in which something hangs, is no use any more."""
+        """A context that knew a fault, or in which something hangs, is no use any more. Raises
+        DeviceLost where the driver gives no new one: after some faults it works in no process that
+        had one."""
         self._context.lose(hangs=False)
-        self._context, self._origin = Context(self._driver, self._device), None
-        self.own = self.open_stream()
-        self._clock_ns = max(self._difference_ns() for _ in range(8))
+        try:
+            self._context, self._origin = Context(self._driver, self._device), None
+            self.own = self.open_stream()
+            self._clock_ns = max(self._difference_ns() for _ in range(8))
+        except (DriverError, OperationFailed) as error:
+            text = f"{error}; start the process anew: the driver does not recover in this one"
+            lost = Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, self.name, "reset", text)
+            raise DeviceLost(lost) from error
 
     def abandon(self, held: Sequence[Any]) -> None:
         """The context stays with what hangs in it: to end it would wait for that."""
@@ -115,34 +115,47 @@ class CudaMachine(DrivenMachine):
     # memory
 
     def reserve(self, nbytes: int) -> DriverMemory:
-        try:
-            with self._context:
-                address = self._driver.made("CUdeviceptr", "cuMemAlloc_v2", max(nbytes, 1))
-        except DriverError as error:
-            if error.number == OUT_OF_MEMORY:
-                raise MemoryError(str(error)) from error
-            raise
-        return _memory(Block(self._context, address, "cuMemFree_v2", address))
+        """What was freed while the device worked is with the driver at the latest when it has no
+        memory otherwise."""
+        context = self._context
+        for until_s in (0.0, time.monotonic() + self._progress_s):
+            context.tidy(until_s)
+            try:
+                with context:
+                    address = self._driver.made("CUdeviceptr", "cuMemAlloc_v2", max(nbytes, 1))
+                return _memory(
+                    Block(context, address, partial(context.end, "cuMemFree_v2", address))
+                )
+            except DriverError as error:
+                if error.number != cuda.OUT_OF_MEMORY:
+                    raise
+                refused = error
+        raise MemoryError(str(refused))
+
+    def release(self, memory: DriverMemory) -> None:
+        super().release(memory)
+        self._context.tidy()
 
     def over(self, slab: Slab) -> DriverMemory:
         raise InvalidCall("this device's memory is its own")
 
     def adopt(self, memory: memoryview) -> DriverMemory:
-        """Pinned where it lies, so that the device reaches it by its own address."""
-        ffi = self._driver.ffi
-        try:
-            held = ffi.from_buffer(memory, require_writable=not memory.readonly)
-        except (BufferError, ValueError) as error:
-            raise InvalidCall(f"the device cannot use this memory of the host: {error}") from error
+        """Pinned where it lies, so that the device reaches it by the host's address."""
+        ffi, context = self._driver.ffi, self._context
         if not memory.nbytes:
             return self.reserve(0)
         try:
-            with self._context:
-                self._driver.call("cuMemHostRegister_v2", held, memory.nbytes, _REGISTERED)
-                address = self._driver.made("CUdeviceptr", "cuMemHostGetDevicePointer_v2", held, 0)
-        except DriverError as error:
+            held = ffi.from_buffer(memory, require_writable=not memory.readonly)
+            address = int(ffi.cast("uintptr_t", held))
+            with context:
+                runs = context.pins.add(address, memory.nbytes)
+        except (BufferError, ValueError, DriverError) as error:
             raise InvalidCall(f"the device cannot use this memory of the host: {error}") from error
-        return _memory(Block(self._context, address, "cuMemHostUnregister", held, held))
+
+        def unpin(_held: object = held) -> None:
+            context.pins.drop(runs)
+
+        return _memory(Block(context, address, partial(context.when_idle, unpin), held))
 
     # programs
 
@@ -151,6 +164,7 @@ class CudaMachine(DrivenMachine):
 
     def unload(self, program: Loaded) -> None:
         program.unload()
+        self._context.tidy()
 
     def bound(self, program: Loaded) -> Bound:
         return Bound(program)
@@ -158,6 +172,7 @@ class CudaMachine(DrivenMachine):
     # streams
 
     def open_stream(self) -> Stream:
+        self._context.tidy()
         return Stream(self._context)
 
     def launch(self, bound: Bound, grid: Grid, stream: Stream, after: After) -> Mark:
@@ -181,30 +196,36 @@ class CudaMachine(DrivenMachine):
         after: After,
     ) -> Mark:
         kept: list[object] = []
-        with self._context, self._translated("copy"):
+        with stream.turn, self._context, self._translated("copy"):
             begin = self._begun(stream, after)
-            if isinstance(dst, Part) and isinstance(src, Part):
+            to, of = self._host(dst, writes=True), self._host(src, writes=False)
+            if to is not None and of is not None:
+                self._on_host(to, of, nbytes, stream, kept)
+            elif isinstance(dst, Part) and of is not None:
+                self._through(_address(dst), of, nbytes, stream, kept, into=True)
+            elif isinstance(src, Part) and to is not None:
+                self._through(_address(src), to, nbytes, stream, kept, into=False)
+            elif isinstance(dst, Part) and isinstance(src, Part):
                 self._move(_address(dst), _address(src), nbytes, stream)
-            elif isinstance(dst, Part) and isinstance(src, memoryview):
-                self._through(_address(dst), src[:nbytes], stream, kept, into=True)
-            elif isinstance(src, Part) and isinstance(dst, memoryview):
-                self._through(_address(src), dst[:nbytes], stream, kept, into=False)
             return self._ended(stream, begin, kept)
 
     def fill(self, dst: Part, pattern: bytes, nbytes: int, stream: Stream, after: After) -> Mark:
         kept: list[object] = []
         unit = pattern[:1] if len({*pattern}) == 1 else pattern
-        address = _address(dst)
-        with self._context, self._translated("fill"):
+        address, ffi = _address(dst), self._driver.ffi
+        with stream.turn, self._context, self._translated("fill"):
             begin = self._begun(stream, after)
-            if len(unit) in (1, 2, 4) and address % len(unit) == 0:
+            if (host := self._host(dst, writes=True)) is not None:
+                whole = ffi.from_buffer("char[]", pattern * (nbytes // len(pattern)))
+                self._on_host(host, whole, nbytes, stream, kept)
+            elif len(unit) in (1, 2, 4) and address % len(unit) == 0:
                 value, count = int.from_bytes(unit, "little"), nbytes // len(unit)
                 name = f"cuMemsetD{8 * len(unit)}Async"
                 if count:
                     self._driver.call(name, address, value, count, stream.native)
             elif nbytes:
-                self._through(address, memoryview(unit), stream, kept, into=True)
-                done = len(unit)
+                source, done = ffi.from_buffer("char[]", unit), len(unit)
+                self._through(address, source, done, stream, kept, into=True)
                 while done < nbytes:  # what is filled fills as much again
                     self._move(address + done, address, min(done, nbytes - done), stream)
                     done *= 2
@@ -213,6 +234,14 @@ class CudaMachine(DrivenMachine):
     def nothing(self, stream: Stream, after: After) -> Mark:
         with self._context, self._translated("marker"):
             return self._ended(stream, self._begun(stream, after))
+
+    def _host(self, side: Part | memoryview, *, writes: bool) -> Any:
+        """Where the bytes are in the host's memory; None for the device's own. The driver would
+        wait for the stream at a copy or fill that concerns the host's memory alone."""
+        if isinstance(side, Part):
+            host = side.memory.native.host
+            return None if host is None else host + side.offset
+        return self._driver.ffi.from_buffer("char[]", side, require_writable=writes)
 
     def _begun(self, stream: Stream, after: After) -> Event:
         """The event behind which an operation runs: the stream's last one, or one of its own behind
@@ -242,7 +271,7 @@ class CudaMachine(DrivenMachine):
         ends = time.monotonic() + self._progress_s
         while True:
             waiting = stream.waiting
-            while waiting and self._library.cuEventQuery(waiting[0].native) != NOT_READY:
+            while waiting and self._library.cuEventQuery(waiting[0].native) != cuda.NOT_READY:
                 waiting.popleft()
             if len(waiting) < _DEPTH:
                 return
@@ -259,27 +288,38 @@ class CudaMachine(DrivenMachine):
             self._driver.call("cuMemcpyAsync", dst, src, nbytes, stream.native)
 
     def _through(
-        self, address: int, host: memoryview, stream: Stream, kept: list[object], *, into: bool
+        self,
+        address: int,
+        host: Any,
+        nbytes: int,
+        stream: Stream,
+        kept: list[object],
+        *,
+        into: bool,
     ) -> None:
         """Copy between the device and memory of the host, through pinned memory: the driver would
-        wait for the stream before it touches any other. Its thread moves the bytes on the host when
-        the stream comes to that."""
-        ffi, stage = self._driver.ffi, stream.stage()
-        fixed = int(ffi.cast("uintptr_t", stage))
-        data = ffi.from_buffer("char[]", host, require_writable=not into)
-        for start in range(0, host.nbytes, STAGE_NBYTES):
-            count = min(STAGE_NBYTES, host.nbytes - start)
-            ends = (stage, data + start) if into else (data + start, stage)
-            handle = ffi.new_handle(_moving(ffi, *ends, count))
-            kept.append((handle, host, data))
-            if not into:
-                self._move(fixed, address + start, count, stream)
-            self._driver.call("cuLaunchHostFunc", stream.native, self._call, handle)
+        wait for the stream before it touches any other."""
+        stage = stream.stage()
+        fixed = int(self._driver.ffi.cast("uintptr_t", stage))
+        kept.append(host)
+        for start in range(0, nbytes, STAGE_NBYTES):
+            count = min(STAGE_NBYTES, nbytes - start)
             if into:
+                self._on_host(stage, host + start, count, stream, kept)
                 self._move(address + start, fixed, count, stream)
+            else:
+                self._move(fixed, address + start, count, stream)
+                self._on_host(host + start, stage, count, stream, kept)
+
+    def _on_host(self, dst: Any, src: Any, nbytes: int, stream: Stream, kept: list[object]) -> None:
+        """Have a thread of the driver copy bytes of the host when the stream comes to that."""
+        if nbytes:
+            handle = self._driver.ffi.new_handle((dst, src, nbytes))
+            kept.append((handle, dst, src))
+            self._driver.call("cuLaunchHostFunc", stream.native, self._call, handle)
 
     def _run_job(self, handle: Any) -> None:
-        self._driver.ffi.from_handle(handle)()
+        self._driver.host.memmove(*self._driver.ffi.from_handle(handle))
 
     # graphs
 
@@ -318,14 +358,15 @@ class CudaMachine(DrivenMachine):
     def state(self, mark: Mark) -> int:
         if mark.number <= 0:
             return mark.number
-        if not mark.end.context.lives:
-            mark.number, mark.kept = -CONTEXT_GONE, None
+        if not mark.end.context.lives:  # what hung may end yet, and what is behind it run
+            mark.end.context.held.append(mark.kept)
+            mark.number, mark.kept = -cuda.CONTEXT_GONE, None
             return mark.number
         query = self._library.cuEventQuery
         with mark.end.context:
             number = query(mark.end.native)
-            if number == NOT_READY:
-                return _QUEUED if query(mark.begin.native) == NOT_READY else RUNNING
+            if number == cuda.NOT_READY:
+                return _QUEUED if query(mark.begin.native) == cuda.NOT_READY else RUNNING
         mark.number, mark.kept = -number, None
         return mark.number
 
@@ -357,7 +398,11 @@ class CudaMachine(DrivenMachine):
             raise self._refused(operation, error.number) from error
 
     def _refused(self, operation: str, number: int) -> OperationFailed:
-        return OperationFailed(self.failure(operation, -number))
+        """Why a call did not take an operation. Sticky errors are of an earlier one."""
+        earlier = ", by what ran before it" * (number in cuda.STICKY)
+        return OperationFailed(
+            self.failed(operation, -number, self._driver.words(number) + earlier)
+        )
 
 
 def _memory(block: Block) -> DriverMemory:
@@ -366,7 +411,3 @@ def _memory(block: Block) -> DriverMemory:
 
 def _address(part: Part) -> int:
     return int(part.memory.native.address + part.offset)
-
-
-def _moving(ffi: Any, dst: Any, src: Any, nbytes: int) -> Callable[[], None]:
-    return lambda: ffi.memmove(dst, src, nbytes)

@@ -14,39 +14,14 @@ import cffi
 from hal.core.errors import CompileError, PluginError
 from hal.hosted.texts import checked, error_line
 
-_DECLARATIONS = """
-typedef struct program *nvrtcProgram;
-int nvrtcVersion(int *major, int *minor);
-int nvrtcGetNumSupportedArchs(int *count);
-int nvrtcGetSupportedArchs(int *archs);
-int nvrtcCreateProgram(nvrtcProgram *, const char *text, const char *name, int, void *, void *);
-int nvrtcCompileProgram(nvrtcProgram, int count, const char *const *options);
-int nvrtcDestroyProgram(nvrtcProgram *);
-int nvrtcGetCUBINSize(nvrtcProgram, size_t *);
-int nvrtcGetCUBIN(nvrtcProgram, char *);
-int nvrtcGetProgramLogSize(nvrtcProgram, size_t *);
-int nvrtcGetProgramLog(nvrtcProgram, char *);
-const char *nvrtcGetErrorString(int);
-"""
+HEADER = Path(__file__).with_name("nvrtc.h")
 _ABSENT = (
-    "the run-time compiler NVRTC is not installed, without which no CUDA program can be compiled: "
-    "`pip install hal-plugin-cuda[nvrtc]`, or put libnvrtc.so into the loader's path"
+    "the run-time compiler NVRTC, of a version that a driver for CUDA {} takes, is not installed: "
+    "`pip install hal-plugin-cuda[nvrtc]`, or put libnvrtc.so.12 into the loader's path"
 )
 _OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space", "-w")
 """Contraction is off: a program says itself where it may round once."""
 _REPORT = "--ptxas-options=-v"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What one thread of a kernel takes: registers, bytes of its stack, and bytes of the stores and
-    loads by which registers are spilled. `shared_nbytes` is what a block has of shared memory."""
-
-    registers: int
-    stack_nbytes: int
-    spill_store_nbytes: int
-    spill_load_nbytes: int
-    shared_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +31,15 @@ class Built:
     cubin: bytes
     log: str
 
-    def usage(self) -> Usage:
-        """By the report that was asked for; of the last kernel, if there are several."""
-        return Usage(
-            *(
-                int((re.findall(pattern, self.log) or ["0"])[-1])
-                for pattern in (
-                    r"Used (\d+) registers",
-                    r"(\d+) bytes stack frame",
-                    r"(\d+) bytes spill stores",
-                    r"(\d+) bytes spill loads",
-                    r"(\d+) bytes smem",
-                )
-            )
-        )
-
 
 class Compiler:
-    """NVRTC, from its wheel or from the loader's path. Raises PluginError when it is not there."""
+    """NVRTC, from its wheel or from the loader's path: the newest one whose code a driver of this
+    major version loads. Raises PluginError when it is not there."""
 
-    def __init__(self) -> None:
+    def __init__(self, driver: int) -> None:
         self._ffi = cffi.FFI()
-        self._ffi.cdef(_DECLARATIONS)
-        self._library = self._opened()
+        self._ffi.cdef(HEADER.read_text())
+        self._library = self._opened(driver)
         numbers = self._ffi.new("int[2]")
         self._library.nvrtcVersion(numbers, numbers + 1)
         self.version = f"{numbers[0]}.{numbers[1]}"
@@ -88,22 +49,18 @@ class Compiler:
         self.archs = tuple(archs)
         """The compute capabilities that it knows, 80 being 8.0."""
 
-    def _opened(self) -> Any:
-        # The libraries of the PyPI wheels, the newest first.
+    def _opened(self, driver: int) -> Any:
         spec = find_spec("nvidia")
         folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-        found = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
-        for name in (
-            *sorted(found, key=lambda name: int(name.rpartition(".")[2]), reverse=True),
-            "libnvrtc.so.13",
-            "libnvrtc.so.12",
-            "libnvrtc.so",
-        ):
-            try:
-                return self._ffi.dlopen(name)
-            except OSError:
-                continue
-        raise PluginError(_ABSENT)
+        wheels = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
+        for major in range(driver, 11, -1):
+            name = f"libnvrtc.so.{major}"
+            for found in (*(path for path in wheels if path.endswith(f"/{name}")), name):
+                try:
+                    return self._ffi.dlopen(found)
+                except OSError:
+                    continue
+        raise PluginError(_ABSENT.format(driver))
 
     def build(self, text: str, entry: str, arch: int, report: bool = False) -> Built:
         """Machine code of a text for a compute capability, with the use of registers in its log if
@@ -145,6 +102,7 @@ class Compiler:
 
 
 @cache
-def compiler() -> Compiler:
-    """The compiler of this process. Raises PluginError when there is none."""
-    return Compiler()
+def compiler(driver: int = 12) -> Compiler:
+    """The compiler of this process for a driver's major version. Raises PluginError when there is
+    none."""
+    return Compiler(driver)

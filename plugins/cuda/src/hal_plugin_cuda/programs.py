@@ -112,17 +112,15 @@ class Programs:
         loaded = Loaded(source.entry, context, module, function, source.params, lanes)
         if lanes > most:
             loaded.unload()
-            raise CompileError(
-                f"{source.entry} needs blocks of {lanes}; the chip runs at most {most}"
-            )
+            text = f"{source.entry} needs blocks of {lanes}; the chip runs at most {most}"
+            raise CompileError(text)
         return loaded
 
     def _compiled(self, source: KernelSource) -> bytes:
-        nvrtc = compiler()
+        nvrtc = compiler(self._driver.version // 1000)
         arch = chip(self._cc, nvrtc.archs)
         key = repr((BUILD, nvrtc.version, arch, source)).encode(errors="backslashreplace")
-        name = hashlib.sha256(key).hexdigest()
-        found = self._cache.get(name)
+        found = self._cache.get(name := hashlib.sha256(key).hexdigest())
         if found is None:
             found = built(nvrtc, source, arch)
             self._cache.put(name, found)
@@ -141,13 +139,9 @@ def _ptx(source: KernelSource) -> bytes:
     """The text as the driver takes it, with its parameters checked."""
     text = checked(source.text)
     head = re.search(rf"\.entry\s+{re.escape(source.entry)}\s*\(([^)]*)\)", text)
-    found = None
-    if head is not None:
-        found = tuple(
-            int(bits) // 8 * int(count or 1)
-            for bits, count in re.findall(r"\.[usbf](\d+)\s+\w+(?:\[(\d+)\])?", head[1])
-        )
-    _check(source, found)
+    size = re.compile(r"\.param\b[^,]*?\.[usbf](\d+)\b[^,\[]*(?:\[(\d+)\])?")
+    found = size.findall(head[1]) if head else ()
+    _check(source, tuple(int(b) // 8 * int(n or 1) for b, n in found) if head else None)
     return text.encode()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +15,7 @@ from hal.core.errors import FailureKind, InvalidCall, OperationFailed, PluginErr
 from hal.core.values import Grid, KernelSource
 from hal.hosted.device import HostedDevice
 from hal.hosted.driven import COMPILE_S, DrivenMachine, DriverMemory
+from hal.hosted.forks import starts
 from hal.hosted.machine import Part
 from hal.hosted.order import Order
 from hal.hosted.slab import Slab, Slabs
@@ -47,20 +47,10 @@ _TIMES = (
 )
 
 
-_started: set[int] = set()
-"""The processes, by id, that have started drivers: this one, or those before a fork."""
-
-
 def opened(choice: Choice, cache_dir: str, declared: Mapping[str, float]) -> HostedDevice:
     """Open the device, which declares these figures. Raises PluginError when the driver does not
     let it, and in a process that was forked from one in which it ran: its threads stayed there."""
-    if _started and os.getpid() not in _started:
-        raise PluginError(
-            f"{choice.name} cannot be opened in this forked process, as OpenCL drivers do not "
-            "survive the fork of one that used them: start processes by "
-            "multiprocessing.get_context('spawn'), or open devices after the fork alone"
-        )
-    _started.add(os.getpid())
+    starts("OpenCL", choice.name)
     try:
         device = find.at(choice.place)
         info = replace(describe(device, choice), declared=declared)

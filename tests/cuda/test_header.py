@@ -1,0 +1,129 @@
+"""What the plugin says of the driver and of NVRTC, against the vendor's own headers, which come
+with wheels."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import cffi
+import pytest
+from hal_plugin_cuda import context, describe, driver, find, nvrtc, programs
+
+
+def folder(package: str) -> Path | None:
+    if find_spec("nvidia") is None or (found := find_spec(f"nvidia.{package}")) is None:
+        return None
+    return next(Path(p) / "include" for p in found.submodule_search_locations or ())
+
+
+HEADERS = {"cuda.h": folder("cuda_runtime"), "nvrtc.h": folder("cuda_nvrtc")}
+pytestmark = pytest.mark.skipif(
+    None in HEADERS.values(), reason="headers are not installed; `make cuda-text` installs them"
+)
+_INTEGERS = r"\b(CUresult|CUdevice|CUdevice_attribute|CUfunction_attribute|nvrtcResult)\b"
+_NAMED = r"(.*[ *])(?!int$|char$|short$|long$|size_t$|void$|CU)[A-Za-z_]\w*(\[\])?$"
+
+
+def text_of(header: str) -> str:
+    """The header as C sees it, with every version of every function."""
+    path = Path(str(HEADERS[header])) / header
+    command = ["gcc", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", "-x", "c", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+def signatures(text: str) -> dict[str, str]:
+    """The parameters' types of functions: enumerations as the integers that they are."""
+    text = re.sub(_INTEGERS, "int", " ".join(text.split()))
+    text = text.replace("CUhostFn fn", "void (*)(void *)").replace("CUdeviceptr_v2", "CUdeviceptr")
+    text = text.replace("CUDA_KERNEL_NODE_PARAMS_v2", "CUDA_KERNEL_NODE_PARAMS")
+    text = re.sub(r"\b(CUgraphNode|nvrtcProgram) \*\w+", r"\1 *", text)
+    found = {}
+    for name, given in re.findall(
+        r"\b((?:cu|nvrtc)[A-Z]\w*) ?\(((?:[^()]|\([^()]*\))*)\) ?;", text
+    ):
+        types = (re.sub(_NAMED, r"\1\2", one.strip()) for one in given.split(","))
+        found[name] = ",".join(re.sub(r"\s|\[\]", "", one) for one in types)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("header", "ours"),
+    [("cuda.h", driver.HEADER), ("nvrtc.h", nvrtc.HEADER)],
+    ids=["cuda", "nvrtc"],
+)
+def test_functions_are_declared_as_the_vendor_does(header: str, ours: Path) -> None:
+    theirs, found = signatures(text_of(header)), signatures(ours.read_text())
+    assert len(found) > 10
+    pointers = {"nvrtcCreateProgram"}  # two lists of names, of which none is given
+    for name in found.keys() - pointers:
+        assert found[name] == theirs.get(name), name
+
+
+def test_structures_lie_as_the_vendor_s_do(tmp_path: Path) -> None:
+    ffi = cffi.FFI()
+    ffi.cdef(driver.HEADER.read_text())
+    kind = "CUDA_KERNEL_NODE_PARAMS"
+    fields = {
+        "func": "func", "gx": "gridDimX", "gz": "gridDimZ", "bx": "blockDimX", "bz": "blockDimZ",
+        "shared_nbytes": "sharedMemBytes", "params": "kernelParams", "extra": "extra",
+        "kernel": "kern", "context": "ctx",
+    }  # fmt: skip
+    rows = [f'_Static_assert(sizeof({kind}_v2) == {ffi.sizeof(kind)}, "size");']
+    rows += [
+        f'_Static_assert(offsetof({kind}_v2, {theirs}) == {ffi.offsetof(kind, ours)}, "{ours}");'
+        for ours, theirs in fields.items()
+    ]
+    check(tmp_path, rows)
+
+
+def test_numbers_are_the_vendor_s(tmp_path: Path) -> None:
+    device, error = "CU_DEVICE_ATTRIBUTE_", "CUDA_ERROR_"
+    known = {
+        f"{device}MAX_THREADS_PER_BLOCK": describe._THREADS,
+        f"{device}MAX_GRID_DIM_X": describe._GRID[0],
+        f"{device}MAX_GRID_DIM_Z": describe._GRID[2],
+        f"{device}MAX_SHARED_MEMORY_PER_BLOCK": describe._SHARED,
+        f"{device}CLOCK_RATE": describe._CLOCK,
+        f"{device}MULTIPROCESSOR_COUNT": describe._UNITS,
+        f"{device}ECC_ENABLED": describe._ECC,
+        f"{device}MEMORY_CLOCK_RATE": describe._MEMORY_CLOCK,
+        f"{device}GLOBAL_MEMORY_BUS_WIDTH": describe._BUS_BITS,
+        f"{device}L2_CACHE_SIZE": describe._L2,
+        f"{device}COMPUTE_CAPABILITY_MAJOR": describe._MAJOR,
+        f"{device}COMPUTE_CAPABILITY_MINOR": describe._MINOR,
+        f"{device}CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM": describe._HOST_POINTERS,
+        "CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK": programs._THREADS_OF_BLOCK,
+        "CU_STREAM_NON_BLOCKING": context._NON_BLOCKING,
+        "CU_MEMHOSTALLOC_PORTABLE": context._PORTABLE,
+        "(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP)": context._MAPPED,
+        f"{error}NO_DEVICE": find._NO_DEVICE,
+        f"{error}OUT_OF_MEMORY": driver.OUT_OF_MEMORY,
+        f"{error}NOT_READY": driver.NOT_READY,
+        f"{error}CONTEXT_IS_DESTROYED": driver.CONTEXT_GONE,
+        f"{error}ILLEGAL_ADDRESS": driver.ADDRESSES[0],
+    }
+    check(tmp_path, [f'_Static_assert({name} == {n}, "{name}");' for name, n in known.items()])
+
+
+def test_every_error_that_ends_a_context_is_known() -> None:
+    """The header says at each what must end: the context, or the process."""
+    text = (Path(str(HEADERS["cuda.h"])) / "cuda.h").read_text()
+    rows = re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*(CUDA_ERROR_\w+)\s*=\s*(\d+)", text, re.DOTALL)
+    ends = r"inconsistent state|must be destroyed|must be terminated"
+    fatal = {int(n) for said, _, n in rows if re.search(ends, " ".join(said.split()))}
+    assert fatal > {700, 719}
+    assert fatal <= set(driver.STICKY), fatal - set(driver.STICKY)
+
+
+def check(tmp_path: Path, rows: list[str]) -> None:
+    """Have C check assertions over the vendor's header."""
+    file = tmp_path / "check.c"
+    heads = ("#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", "#include <stddef.h>")
+    file.write_text("\n".join((*heads, *rows)))
+    command = ["gcc", "-fsyntax-only", "-I", str(HEADERS["cuda.h"]), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert not done.returncode, done.stderr
