@@ -6,7 +6,7 @@ import datetime
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from hal.core.errors import InvalidCall
@@ -20,9 +20,10 @@ from hal_conformance.plan import Choice, by_group, chosen
 from hal_conformance.results import green
 from hal_conformance.runner import DEAD, Look, not_run, run
 
-BESIDE = {"E": "J"}
-"""The group whose cases run beside those of another one, in a process of their own: neither has a
-case that time decides, and drivers compile for the most part of both."""
+BESIDE = {"E": ("J", "G", "H")}
+"""The groups whose cases run beside those of another one, in processes of their own, one after the
+other: none has a case that time decides or that takes all memory, and drivers compile for the most
+part of E and J. The group after it begins when all of them have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +143,13 @@ def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[Gro
     with ThreadPoolExecutor(1, "group beside") as beside:
         try:
             for group in groups:
-                if (other := BESIDE.get(group)) in groups:
-                    early[other] = beside.submit(results_of, other)
+                for other in BESIDE.get(group, ()):
+                    if other in groups:
+                        early[other] = beside.submit(results_of, other)
                 found = early[group].result() if group in early else results_of(group)
                 yield GroupRun(group, found)
+                if group in BESIDE:
+                    wait(early.values())
         finally:
             ends.set()
 

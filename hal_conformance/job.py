@@ -15,9 +15,13 @@ from hal_conformance.rig import Setting
 if TYPE_CHECKING:
     from hal_conformance.mixed import Rendezvous
 
+APART = frozenset("DEJ")
+"""The groups whose cases load programs of their own. Those of the others load the same few again
+and again: they are compiled once for all cases."""
+
 KEPT = 1 / 8
-"""For how large a share of the cases a run with one seed keeps programs. Most programs are loaded
-once in it, and a driver may take longer for a binary than for its build."""
+"""For how large a share of the cases in `APART` a run with one seed keeps programs. Most of them
+are loaded once in it, and a driver may take longer for a binary than for its build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +72,10 @@ class Job:
 
     def setting(self, seed: int, case: Case, rendezvous: Rendezvous | None) -> Setting:
         """How a case with a seed opens devices; `rendezvous` is that of `others`. Programs are kept
-        for what later seeds load again, and for a share of the cases that the seed draws."""
-        keeps = len(self.seeds) > 1 or random.Random(f"{seed} {case.id}").random() < KEPT
+        for what later seeds or cases load again, and for a share of the other cases that the seed
+        draws."""
+        again = len(self.seeds) > 1 or case.group not in APART
+        keeps = again or random.Random(f"{seed} {case.id}").random() < KEPT
         settings = {**self.settings, "seed": str(seed)} if self.seeded else self.settings
         return Setting(
             self.device,

@@ -45,6 +45,7 @@ I64, U32 = DType.I64, DType.U32
 LONGER = 5.0
 """How many times `Limits.progress_s` the program that does not get on runs."""
 FOUND_S = 20.0
+_OFTEN = 5
 _LONG, _LONGEST = 9, 3**12
 """How many times as long it runs if it was reached: at least, and while it computed too little."""
 WAKES = 3
@@ -84,15 +85,18 @@ class Spin:
         if limit_s > _MOST_S:
             raise expect.Unfit(f"it takes {limit_s} s to find a hang; set a shorter time")
         program, out, count = rig.program(spin()), rig.buffer(4), 1 << 6
-        alone = _took(rig, program, out, 1)
+        alone, often = _took(rig, program, out, 1), 1
         while True:
-            took = _took(rig, program, out, count)
+            took = _took(rig, program, out, count, often)
             own_s, wall_s = took.own_s - alone.own_s, took.wall_s - alone.wall_s
-            if own_s > limit_s / 20:  # the device computes in this process
-                return cls(rig, int(count * LONGER * limit_s / own_s))
-            if wall_s > limit_s / 3:
-                return cls(rig, int(count * LONGER * limit_s / wall_s))
-            count *= 2
+            enough = own_s > limit_s / 20, wall_s > limit_s / 3
+            if not any(enough):
+                count, often = 2 * count, 1
+            elif often == 1:  # once may have been late
+                often = _OFTEN
+            else:  # where the device computes in this process, by what it computes
+                seconds = own_s if enough[0] else wall_s
+                return cls(rig, int(count * LONGER * limit_s / seconds))
 
     def hangs(self, line: Timeline, in_graph: bool = False) -> OperationFailed:
         """Run it, and see it fail. On a busy machine the time of a few rounds says little of that
@@ -176,10 +180,10 @@ def _others_s() -> float:
     return time.process_time() - time.thread_time()
 
 
-def _took(rig: Rig, program: Program, out: Buffer, count: int) -> Took:
-    """The least of some launches of that many rounds."""
+def _took(rig: Rig, program: Program, out: Buffer, count: int, often: int = _OFTEN) -> Took:
+    """The least of so many launches of that many rounds."""
     found = []
-    for _ in range(5):
+    for _ in range(often):
         own_s = _others_s()
         with stopwatch() as seconds:
             rig.done(rig.launch(program, (out, count)))
