@@ -52,4 +52,5 @@ def test_the_benchmarks_say_it_once_and_end(
 
 
 def test_the_benchmarks_end_in_time() -> None:
-    assert sum(benchmark.PARTS.values()) + benchmark.OPENING_S <= 8 * 60
+    before = benchmark.BUILDING_S + benchmark.OPENING_S
+    assert sum(benchmark.PARTS.values()) + before <= benchmark.WHOLE_S == 8 * 60
