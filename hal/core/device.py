@@ -57,7 +57,18 @@ class Device(_Hooks):
         declared = {hook for hook, feature in OPTIONAL.items() if feature in self.info.features}
         check_complete(self._relay, DeviceSpec, self.name, declared)
         for hook in _BOUND:
-            setattr(self, hook, self._binding(hook))
+            feature = OPTIONAL.get(hook)
+            if hook in NOTICES:
+                binding = (
+                    bound(self._relay, self.name, hook) if heard(self._relay, hook) else _unheard
+                )
+            elif feature is None or feature in self.info.features:
+                binding = bound(self._relay, self.name, hook)
+            else:
+                features = ", ".join(sorted(f.value for f in self.info.features)) or "none"
+                text = f"{self.name} does not declare the feature {feature.value!r} of {hook}"
+                binding = _raising(Unsupported, f"{text}; its features: {features}")
+            setattr(self, hook, binding)
         self._close: Hook | None = bound(self._relay, name, "close")
         _OPEN.add(self)
 
@@ -85,16 +96,6 @@ class Device(_Hooks):
         raise InvalidCall(
             f"{self.name} cannot be pickled or copied; open it in the process that uses it"
         )
-
-    def _binding(self, hook: str) -> Hook:
-        feature = OPTIONAL.get(hook)
-        if hook in NOTICES:
-            return bound(self._relay, self.name, hook) if heard(self._relay, hook) else _unheard
-        if feature is None or feature in self.info.features:
-            return bound(self._relay, self.name, hook)
-        features = ", ".join(sorted(f.value for f in self.info.features)) or "none"
-        text = f"{self.name} does not declare the feature {feature.value!r} of {hook}"
-        return _raising(Unsupported, f"{text}; its features: {features}")
 
 
 Wrapper = Callable[[Device], object]

@@ -74,7 +74,28 @@ def bound(manager: pluggy.PluginManager, name: str, hook: str) -> Hook:
     if impl is not None and alone and impl.argnames == parameters:
         function: Hook = impl.function
         return function
-    return _positional(hook, manager.hook.__dict__[hook], parameters)
+    # pluggy takes keyword arguments only; callers of a device pass either. Points to wait for come
+    # to the wrappers as a list of this call, to which they may add.
+    call = manager.hook.__dict__[hook]
+    expected = frozenset(parameters)
+    points = tuple(expected & _POINTS)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        values = dict(zip(parameters, args, strict=False))
+        count = len(args) + len(kwargs)
+        if count != len(expected) or (kwargs and values.keys() | kwargs.keys() != expected):
+            raise TypeError(f"{hook} takes {', '.join(parameters) or 'no arguments'}")
+        values |= kwargs
+        for name in points:
+            if not isinstance(values[name], Sequence):
+                raise InvalidCall(
+                    f"{hook}: {name} must be a list of points, is {shown(values[name])}"
+                )
+            values[name] = list(values[name])
+        return call(**values)
+
+    wrapped.__name__ = wrapped.__qualname__ = hook
+    return wrapped
 
 
 def heard(manager: pluggy.PluginManager, hook: str) -> bool:
@@ -98,29 +119,3 @@ def _own(manager: pluggy.PluginManager, name: str, hook: str) -> pluggy.HookImpl
 def _parameters(manager: pluggy.PluginManager, hook: str) -> tuple[str, ...]:
     parameters: tuple[str, ...] = manager.hook.__dict__[hook].spec.argnames
     return parameters
-
-
-def _positional(hook: str, call: Hook, parameters: tuple[str, ...]) -> Hook:
-    """pluggy takes keyword arguments only; callers of a device pass either.
-
-    Points to wait for come to the wrappers as a list of this call, to which they may add.
-    """
-    expected = frozenset(parameters)
-    points = tuple(expected & _POINTS)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        values = dict(zip(parameters, args, strict=False))
-        count = len(args) + len(kwargs)
-        if count != len(expected) or (kwargs and values.keys() | kwargs.keys() != expected):
-            raise TypeError(f"{hook} takes {', '.join(parameters) or 'no arguments'}")
-        values |= kwargs
-        for name in points:
-            if not isinstance(values[name], Sequence):
-                raise InvalidCall(
-                    f"{hook}: {name} must be a list of points, is {shown(values[name])}"
-                )
-            values[name] = list(values[name])
-        return call(**values)
-
-    wrapped.__name__ = wrapped.__qualname__ = hook
-    return wrapped

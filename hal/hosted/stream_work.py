@@ -186,23 +186,22 @@ class StreamWork:
     def _step(self, command: Command, users: dict[int, list[tuple[Any, int]]]) -> partial[Any]:
         match command:
             case LaunchCommand(launchable, grid):
-                native = self._slotted(launchable, users)
+                # What the machine launches in this graph: with slots a binding of the graph's own
+                bound: Bound = launchable.native
+                slots = [
+                    (i, arg.index) for i, arg in enumerate(bound.args) if isinstance(arg, Slot)
+                ]
+                if not slots:
+                    native = bound.native
+                else:
+                    native = self._bound(launchable.program, bound.args).native
+                    for number, slot in slots:
+                        users.setdefault(slot, []).append((native, number))
                 return partial(self._machine.launch, native, grid)
             case CopyCommand(dst, src):
                 return partial(self._machine.copy, part_of(dst), part_of(src), dst.nbytes)
             case FillCommand(dst, pattern):
                 return partial(self._machine.fill, part_of(dst), pattern, dst.nbytes)
-
-    def _slotted(self, launchable: Launchable, users: dict[int, list[tuple[Any, int]]]) -> Any:
-        """What the machine launches in this graph: with slots a binding of the graph's own."""
-        bound: Bound = launchable.native
-        slots = [(i, arg.index) for i, arg in enumerate(bound.args) if isinstance(arg, Slot)]
-        if not slots:
-            return bound.native
-        native = self._bound(launchable.program, bound.args).native
-        for number, slot in slots:
-            users.setdefault(slot, []).append((native, number))
-        return native
 
     def _rebind(
         self, recorded: StreamGraph, slots: Sequence[Argument], parts: Sequence[Part | float | Slot]

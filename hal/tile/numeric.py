@@ -94,19 +94,6 @@ _IN_F64: Mapping[str, Callable[..., Array]] = {
 """Functions computed in f64 and rounded."""
 
 
-def _fma_f32(a: Array, b: Array, c: Array) -> Array:
-    """In f64 the product is exact and the sum rounded to odd: only the last rounding counts."""
-    p, c64 = a.astype(_F64) * b.astype(_F64), c.astype(_F64)
-    s = np.asarray(p + c64)
-    back = s - p
-    error = np.asarray((p - (s - back)) + (c64 - back))
-    bits = s.view(np.int64)
-    inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
-    away = np.where((error > 0) == (s > 0), 1, -1)
-    odd = np.where(inexact, bits + away, bits).view(_F64)
-    return np.asarray(odd).astype(_F32)
-
-
 def _fma_one(a: float, b: float, c: float) -> float:
     if not (math.isfinite(a) and math.isfinite(b)):
         return a * b + c
@@ -124,7 +111,16 @@ def _fma_one(a: float, b: float, c: float) -> float:
 
 def _fma(a: Array, b: Array, c: Array) -> Array:
     if a.dtype == _F32:
-        return _fma_f32(a, b, c)
+        # In f64 the product is exact and the sum rounded to odd: only the last rounding counts
+        p, c64 = a.astype(_F64) * b.astype(_F64), c.astype(_F64)
+        s = np.asarray(p + c64)
+        back = s - p
+        error = np.asarray((p - (s - back)) + (c64 - back))
+        bits = s.view(np.int64)
+        inexact = np.isfinite(s) & (error != 0) & (bits & 1 == 0)
+        away = np.where((error > 0) == (s > 0), 1, -1)
+        odd = np.where(inexact, bits + away, bits).view(_F64)
+        return np.asarray(odd).astype(_F32)
     if a.dtype == _F64:
         return np.asarray(np.vectorize(_fma_one, otypes=[_F64])(a, b, c))
     return np.asarray(a * b + c)

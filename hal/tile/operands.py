@@ -100,16 +100,13 @@ class Operands:
         self._t.expect(")")
         return value
 
-    def _memory(self) -> Memory:
-        """A memory by its name."""
+    def at_index(self) -> tuple[Memory, Node]:
+        """`memory[index]`."""
+        # A memory by its name
         token = self._t.take("name", "a memory's name")
         if token.text not in self._memories:
             raise self._t.fail("a memory that is declared before and visible here", token)
-        return self._memories[token.text]
-
-    def at_index(self) -> tuple[Memory, Node]:
-        """`memory[index]`."""
-        memory = self._memory()
+        memory = self._memories[token.text]
         self._t.expect("[")
         index = self.value()
         self._t.expect("]")

@@ -53,7 +53,21 @@ def _of_plugin(found: Found, look: PluginLook) -> Iterator[Finding]:
             check = "manifest" if _path(found) else "package"
         yield Finding(found.name, check, BAD, found.cause, advice(check, found, found.cause))
         return
-    yield from _of_manifest(found)
+    manifest = found.manifest
+    assert manifest is not None, "a plugin without a cause has a manifest"
+    low, high = manifest.contract
+    text = f"contract versions {low} to {high}, {len(manifest.features)} features"
+    yield Finding(found.name, "manifest", OK, text)
+    if manifest.unknown:
+        names = ", ".join(manifest.unknown)
+        text = f"this hal-accel does not know the features {names}; they are ignored"
+        yield Finding(
+            found.name,
+            "manifest",
+            NOTE,
+            text,
+            "install a newer hal-accel, or correct a misspelling",
+        )
     yield from _of_look(found, look)
     assert found.manifest is not None, "a plugin that was looked at has a manifest"
     promised = {feature.value for feature in found.manifest.features}
@@ -79,24 +93,6 @@ def _path(found: Found) -> str:
         return manifest_path(found.module)
     except (PluginError, ValueError):
         return ""
-
-
-def _of_manifest(found: Found) -> Iterator[Finding]:
-    manifest = found.manifest
-    assert manifest is not None, "a plugin without a cause has a manifest"
-    low, high = manifest.contract
-    text = f"contract versions {low} to {high}, {len(manifest.features)} features"
-    yield Finding(found.name, "manifest", OK, text)
-    if manifest.unknown:
-        names = ", ".join(manifest.unknown)
-        text = f"this hal-accel does not know the features {names}; they are ignored"
-        yield Finding(
-            found.name,
-            "manifest",
-            NOTE,
-            text,
-            "install a newer hal-accel, or correct a misspelling",
-        )
 
 
 def _of_look(found: Found, look: PluginLook) -> Iterator[Finding]:

@@ -56,16 +56,11 @@ def _files(name: str) -> Iterator[tuple[str, str]]:
     package = f"hal_plugin_{name}"
     for template, place in PLACES.items():
         text = (_TEMPLATES / f"{template}{_SUFFIX}").read_text(encoding="utf-8")
-        for word, own in _words(name).items():
+        for word, own in {
+            "HAL_MYCHIP": f"HAL_{name.upper()}",
+            "MYCLASS": name.capitalize(),
+            "MYCHIP": name,
+        }.items():
             text = text.replace(word, own)
         yield place.format(package=package), text
     yield f"src/{package}/py.typed", ""
-
-
-def _words(name: str) -> dict[str, str]:
-    """What stands for the name in the templates, longest first."""
-    return {
-        "HAL_MYCHIP": f"HAL_{name.upper()}",
-        "MYCLASS": name.capitalize(),
-        "MYCHIP": name,
-    }

@@ -47,14 +47,11 @@ def roof_of(engine: Engine) -> Roof:
     x = build.input(0, Type((MOVED_NBYTES // 4,), DType.F32))
     plan = engine.plan(GraphRequest((build.reduce("sum", x),), (x,)))
     array = engine.put(np.ones(x.shape, np.float32), DType.F32)
+    # Bytes/s read and written by a copy within the device's memory
+    nbytes = MOVED_NBYTES // 2
+    dst, src = (engine.put(np.ones(nbytes, np.uint8), DType.U8) for _ in range(2))
     rate = max(
         MOVED_NBYTES / time_of(engine, lambda: plan.run([array])).seconds,
-        _copy_rate(engine, MOVED_NBYTES // 2),
+        2 * nbytes / time_of(engine, lambda: engine.stream.copy(dst.region, src.region)).seconds,
     )
     return Roof(peaks, rate, f"measured with {MOVED_NBYTES >> 20} MiB")
-
-
-def _copy_rate(engine: Engine, nbytes: int) -> float:
-    """Bytes/s read and written by a copy within the device's memory."""
-    dst, src = (engine.put(np.ones(nbytes, np.uint8), DType.U8) for _ in range(2))
-    return 2 * nbytes / time_of(engine, lambda: engine.stream.copy(dst.region, src.region)).seconds

@@ -57,15 +57,19 @@ def jobs(folder: Path, as_json: bool) -> int:
     if as_json:
         return _print_json(rows)
     shown = (
-        (r["job"], r["user"], r["name"] or r["script"], r["queue"], r["state"], _ranks(r), r["why"])
+        (
+            r["job"],
+            r["user"],
+            r["name"] or r["script"],
+            r["queue"],
+            r["state"],
+            (f"{r['ranks']} of {r['wanted']}" if r["ranks"] else str(r["wanted"])),
+            r["why"],
+        )
         for r in rows
     )
     _table(("job", "user", "name", "queue", "state", "ranks", "why"), shown)
     return 0
-
-
-def _ranks(row: Mapping[str, Any]) -> str:
-    return f"{row['ranks']} of {row['wanted']}" if row["ranks"] else str(row["wanted"])
 
 
 def why(folder: Path, job: int, as_json: bool) -> int:

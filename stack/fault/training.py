@@ -182,7 +182,12 @@ class Training:
                         self._tell(say="left", member=own, ranks=self._members)
                     break
                 while self._struck:
-                    self._suffer(self._struck.popleft())
+                    # A fault that was asked for happens to this rank
+                    words = self._struck.popleft()
+                    if words["kind"] == "slow":
+                        self._parts.slowed = words["factor"]
+                    else:
+                        self._state.flip(words["number"])
                 began_s = time.monotonic()
                 self._parts.begin()
                 is_last = step()
@@ -263,7 +268,15 @@ class Training:
         assert self._world is not None
         own = self._world.member
         while True:
-            words = self._next_epoch(step, error)
+            # The newest epoch with this process, once there is one. Who waits as a spare has as
+            # long as the job.
+            until_s = time.monotonic() + GO_ON_S
+            while (words := self._newest_epoch()) is None:
+                if error is not None and time.monotonic() > until_s:
+                    raise error
+                if error is None and self._epochs and not self._is_warm:
+                    self._warm(step)
+                self._hear(_LOOK_S)
             group = self._met(words)
             if group is None:
                 continue
@@ -286,18 +299,6 @@ class Training:
             said["restore_s"] = round(self._restore_s, 4)
             self._tell(say="entered", member=own, **said, s=took_s, back=went_back)
             return
-
-    def _next_epoch(self, step: Callable[[], object], error: HalError | None) -> dict[str, Any]:
-        """The newest epoch with this process, once there is one. Who waits as a spare has as long
-        as the job."""
-        until_s = time.monotonic() + GO_ON_S
-        while (words := self._newest_epoch()) is None:
-            if error is not None and time.monotonic() > until_s:
-                raise error
-            if error is None and self._epochs and not self._is_warm:
-                self._warm(step)
-            self._hear(_LOOK_S)
-        return words
 
     def _left(self) -> tuple[dict[str, list[Memory]], list[Memory]]:
         """What processes that have ended have left with the agent of this host, and the copies
@@ -499,13 +500,6 @@ class Training:
         self._spread(group, ranks, now.step)
         if group.rank not in ranks:
             self._take()
-
-    def _suffer(self, words: dict[str, Any]) -> None:
-        """A fault that was asked for happens to this rank."""
-        if words["kind"] == "slow":
-            self._parts.slowed = words["factor"]
-        else:
-            self._state.flip(words["number"])
 
     # state
 

@@ -35,19 +35,6 @@ def _listed(value: Any) -> list[Any]:
     return [value] if isinstance(value, Tensor) else list(value)
 
 
-def _seeds(outputs: Sequence[Tensor], given: Any) -> list[tuple[Node, Node]]:
-    each = [None] * len(outputs) if given is None else _listed(given)
-    pairs = []
-    for y, d in zip(outputs, each, strict=True):
-        if d is None and y.numel() != 1:
-            raise GradientError(
-                f"the derivative of shape {list(y.shape)} needs grad_outputs\n"
-                f"  called at {where_called()}"
-            )
-        pairs.append((y.node, g.full_like(y.node, 1) if d is None else d.node))
-    return pairs
-
-
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
@@ -68,7 +55,16 @@ def grad(
         raise NotImplementedError("grad takes no batch of grad_outputs; call it for each")
     given, wanted = _listed(outputs), _listed(inputs)
     nodes = {x.node for x in wanted}
-    found = gradients(_seeds(given, grad_outputs), nodes.__contains__)
+    each = [None] * len(given) if grad_outputs is None else _listed(grad_outputs)
+    pairs = []
+    for y, d in zip(given, each, strict=True):
+        if d is None and y.numel() != 1:
+            raise GradientError(
+                f"the derivative of shape {list(y.shape)} needs grad_outputs\n"
+                f"  called at {where_called()}"
+            )
+        pairs.append((y.node, g.full_like(y.node, 1) if d is None else d.node))
+    found = gradients(pairs, nodes.__contains__)
     results: list[Tensor | None] = []
     for i, x in enumerate(wanted):
         node = found.get(x.node)

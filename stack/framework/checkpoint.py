@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BufferedIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -210,21 +210,18 @@ class StateTree:
         if not isinstance(inside, list):
             raise self._wrong()
         if kind == "dict":
-            return self._dict(inside, depth)
+            found: dict[Any, Any] = {}
+            for pair in inside:
+                if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _PLAIN:
+                    raise self._wrong()
+                found[pair[0]] = self.part(pair[1], depth + 1)
+            if len(found) != len(inside):
+                raise self._wrong()
+            return found
         if kind not in ("list", "tuple"):
             raise self._wrong()
         parts = [self.part(v, depth + 1) for v in inside]
         return tuple(parts) if kind == "tuple" else parts
-
-    def _dict(self, pairs: Sequence[Any], depth: int) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
-        for pair in pairs:
-            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _PLAIN:
-                raise self._wrong()
-            found[pair[0]] = self.part(pair[1], depth + 1)
-        if len(found) != len(pairs):
-            raise self._wrong()
-        return found
 
     def _tensor(self, name: Any) -> Tensor:
         if not isinstance(name, str):

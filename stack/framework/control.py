@@ -121,7 +121,13 @@ def cond(
     if tracing() is None or not isinstance(pred, Tensor):
         return (true_fn if bool(pred) else false_fn)(*operands)
     taken = _flag(pred, pred)
-    shown = _outline(name_of(true_fn), true_fn, operands)
+    # What the first function gives, which is not computed
+    name = name_of(true_fn)
+    with _apart(name, set(), certain=False) as changes:
+        found, form = _tensors(true_fn(*operands), f"what {name} gives")
+    if changes:
+        raise _changing(name, changes[0])
+    shown = _Outline(tuple(t.node.type for t in found), form)
     before = [Tensor(g.full(t.shape, 0, t.dtype), pred.device) for t in shown.types]
 
     def run(function: Callable[..., Any], flag: Tensor, before: list[Tensor]) -> list[Tensor]:
@@ -243,15 +249,6 @@ def _traced(name: str, types: Sequence[Type], device: str, step: Step, certain: 
 class _Outline:
     types: tuple[Type, ...]
     form: Spec
-
-
-def _outline(name: str, function: Callable[..., Any], operands: Sequence[Any]) -> _Outline:
-    """What a function gives, which is not computed."""
-    with _apart(name, set(), certain=False) as changes:
-        found, form = _tensors(function(*operands), f"what {name} gives")
-    if changes:
-        raise _changing(name, changes[0])
-    return _Outline(tuple(t.node.type for t in found), form)
 
 
 @contextmanager

@@ -24,21 +24,18 @@ Axes = int | Sequence[int] | None
 _OPPOSITE = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def _scale(n: int, norm: str | None, inverse: bool) -> float:
+def _one(x: Input, n: int | None, dim: int, norm: str | None, inverse: bool) -> ComplexTensor:
+    size = x.shape[dim] if n is None else n
+    if size < 1:
+        raise TensorError(f"a transform of {size} elements\n  called at {where_called()}")
     if norm not in _OPPOSITE:
         raise TensorError(
             f'norm is "backward", "forward" or "ortho", got {norm!r}\n  called at {where_called()}'
         )
     if norm == "ortho":
-        return 1 / math.sqrt(n)
-    return 1 / n if inverse == (norm != "forward") else 1.0
-
-
-def _one(x: Input, n: int | None, dim: int, norm: str | None, inverse: bool) -> ComplexTensor:
-    size = x.shape[dim] if n is None else n
-    if size < 1:
-        raise TensorError(f"a transform of {size} elements\n  called at {where_called()}")
-    scale = _scale(size, norm, inverse)
+        scale = 1 / math.sqrt(size)
+    else:
+        scale = 1 / size if inverse == (norm != "forward") else 1.0
     return ComplexTensor(*call(expr.transform, *parts(x), dim, n, 1 if inverse else -1, scale))
 
 

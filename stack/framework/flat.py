@@ -57,7 +57,9 @@ class FlatLayout:
         """The flat array of these parts: the array itself when they are all views of one, split as
         here."""
         known = [store.named(p) for p in parts]
-        base = _base(known[0])
+        base = known[0]  # or what it was cut from, as a reshaped slice
+        for op in ("reshape", "slice"):
+            base = base.srcs[0] if base.op == op else base
         if base.shape == (self.size,) and all(
             p is self._part(base, i) for i, p in enumerate(known)
         ):
@@ -85,13 +87,6 @@ def windows(layout: FlatLayout) -> tuple[Window, ...]:
     found = [None if s is None else whole.through(s) for s in steps]
     assert None not in found, "a part of a row is a window on it"
     return tuple([w for w in found if w is not None])
-
-
-def _base(n: Node) -> Node:
-    """What a reshaped slice was cut from."""
-    for op in ("reshape", "slice"):
-        n = n.srcs[0] if n.op == op else n
-    return n
 
 
 class FlatParameters:

@@ -49,7 +49,16 @@ class Inlining:
                 stack.extend(reversed(waiting))
                 continue
             stack.pop()
-            known[n] = self._rewritten(n, below)
+            if n.op == "input" and (n in self.kept or n in store.arrays):
+                known[n] = self.add_input(n)
+            else:
+                if n.op == "input" or not self.fed.isdisjoint(below):
+                    self.fed.add(n)
+                if n.op == "input" or below is not n.srcs:
+                    known[n] = self._done[below[0]] if below else None
+                else:
+                    srcs = [found for s in below if (found := self._done[s]) is not None]
+                    known[n] = rebuild(n, tuple(srcs)) if len(srcs) == len(below) else None
         return known[root]
 
     def _below(self, n: Node) -> tuple[Node, ...]:
@@ -58,16 +67,6 @@ class Inlining:
             return () if origin is None else (origin,)
         leaf = self._leaves.get(n)
         return n.srcs if leaf is None else (leaf,)
-
-    def _rewritten(self, n: Node, below: tuple[Node, ...]) -> Node | None:
-        if n.op == "input" and (n in self.kept or n in store.arrays):
-            return self.add_input(n)
-        if n.op == "input" or not self.fed.isdisjoint(below):
-            self.fed.add(n)
-        if n.op == "input" or below is not n.srcs:
-            return self._done[below[0]] if below else None
-        srcs = [found for s in below if (found := self._done[s]) is not None]
-        return rebuild(n, tuple(srcs)) if len(srcs) == len(below) else None
 
 
 def depends(roots: Iterable[Node], on: Container[Node], through_known: bool = False) -> bool:

@@ -73,7 +73,10 @@ def op(
     names = (ops,) if isinstance(ops, str) else tuple(ops)
     if commutative and len(srcs) != 2:
         raise ValueError(f"pattern {names}: commutative needs two sources, not {len(srcs)}")
-    checks = _type_checks(dtype, kinds, shape, when) + _attr_checks(attrs)
+    wanted = frozenset(attrs.items())
+    checks = _type_checks(dtype, kinds, shape, when) + (
+        (lambda n: wanted <= set(n.attrs),) if wanted else ()
+    )
     inner = ", ".join([*map(str, srcs), *(f"{k}={v!r}" for k, v in attrs.items())])
     text = f"{'|'.join(names)}({inner})"
     return Pattern(names, srcs or None, name, checks, commutative, text)
@@ -172,8 +175,3 @@ def _type_checks(
     if when is not None:
         checks.append(when)
     return tuple(checks)
-
-
-def _attr_checks(attrs: dict[str, Any]) -> tuple[Predicate, ...]:
-    wanted = frozenset(attrs.items())
-    return (lambda n: wanted <= set(n.attrs),) if wanted else ()

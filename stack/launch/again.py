@@ -26,7 +26,11 @@ def run_until_well(plan: RunRequest, restarts: int) -> int:
     """
     first = before = None
     for number in range(restarts + 1):
-        launcher = Launcher(_numbered(plan, number))
+        request = plan
+        if number:
+            folder = plan.log_folder and plan.log_folder / f"restart-{number}"
+            request = replace(plan, restart=number, log_folder=folder)
+        launcher = Launcher(request)
         status = launcher.run()
         failure = launcher.failure
         if failure is None:
@@ -57,13 +61,6 @@ def _asked_to_end(said: str, pause_s: float) -> int:
         _say(said)
         heard = select.select([signals], [], [], pause_s)[0]
         return signals.recv(1)[0] if heard else 0
-
-
-def _numbered(plan: RunRequest, number: int) -> RunRequest:
-    if not number:
-        return plan
-    folder = plan.log_folder and plan.log_folder / f"restart-{number}"
-    return replace(plan, restart=number, log_folder=folder)
 
 
 def _say(text: str) -> None:

@@ -38,7 +38,27 @@ def run_as_rank(
         raise InvalidCall(f"there is no script {target!r}; for a module use `hal run --mpi -m`")
     comm = mpi().COMM_WORLD
     with ExitStack() as stack:
-        world = _world(stack, comm, devices, deadline_s)
+        near = comm.Split_type(mpi().COMM_TYPE_SHARED)
+        told = None
+        if comm.rank == 0:
+            token, alone = secrets.token_hex(16), near.size == comm.size
+            host = "127.0.0.1" if alone else socket.gethostbyname(socket.gethostname())
+            server = stack.enter_context(StoreServer(token, host))
+            told = (f"{host}:{server.port}", token, secrets.token_hex(4))
+        store, token, job = comm.bcast(told)
+        world = World(
+            comm.rank,
+            comm.size,
+            near.rank,
+            near.size,
+            socket.gethostname(),
+            devices[near.rank % len(devices)],
+            store,
+            token,
+            job,
+            deadline_s,
+            process=os.getpid(),
+        )
         os.environ.update({**world.environment(), ENGINE_VARIABLE: MPI})
         try:
             sys.argv = [target, *arguments]
@@ -59,30 +79,6 @@ def run_as_rank(
                 )
             time.sleep(_LOOK_S)
     return 0
-
-
-def _world(stack: ExitStack, comm: Any, devices: Sequence[str], deadline_s: float) -> World:
-    near = comm.Split_type(mpi().COMM_TYPE_SHARED)
-    told = None
-    if comm.rank == 0:
-        token, alone = secrets.token_hex(16), near.size == comm.size
-        host = "127.0.0.1" if alone else socket.gethostbyname(socket.gethostname())
-        server = stack.enter_context(StoreServer(token, host))
-        told = (f"{host}:{server.port}", token, secrets.token_hex(4))
-    store, token, job = comm.bcast(told)
-    return World(
-        comm.rank,
-        comm.size,
-        near.rank,
-        near.size,
-        socket.gethostname(),
-        devices[near.rank % len(devices)],
-        store,
-        token,
-        job,
-        deadline_s,
-        process=os.getpid(),
-    )
 
 
 def _end_all(comm: Any, error: BaseException) -> None:

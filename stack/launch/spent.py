@@ -77,7 +77,15 @@ class Spent:
                 self._waiting, self._restore_s = set(self._members), 0.0
                 self._noticed, self._done = False, {}
             case "entered" if event["seat"] in self._waiting:
-                self._enter(event)
+                self._waiting.discard(event["seat"])
+                self._restore_s = max(self._restore_s, event["restore_s"])
+                if not self._waiting:
+                    lasted_s = event["at_s"] - self._now_s
+                    self._pass("restore", self._now_s + min(lasted_s, self._restore_s))
+                    self._pass("agree", event["at_s"])
+                    self._epochs += 1
+                    self._common = event["step"]
+                    self._best = max(self._best, self._common)
             case "step" if event["seat"] in self._members and not self._waiting:
                 self._done[event["seat"]] = event["step"], event["save_s"]
                 at_s = event["at_s"]
@@ -103,17 +111,6 @@ class Spent:
         """So far."""
         recoveries = max(0, self._epochs - 1)
         return Report(dict(self._seconds), self._steps, self._redone, recoveries)
-
-    def _enter(self, event: Mapping[str, Any]) -> None:
-        self._waiting.discard(event["seat"])
-        self._restore_s = max(self._restore_s, event["restore_s"])
-        if not self._waiting:
-            lasted_s = event["at_s"] - self._now_s
-            self._pass("restore", self._now_s + min(lasted_s, self._restore_s))
-            self._pass("agree", event["at_s"])
-            self._epochs += 1
-            self._common = event["step"]
-            self._best = max(self._best, self._common)
 
     def _pass(self, kind: str, until_s: float) -> None:
         """What is not told yet, up to this moment, was this."""

@@ -302,22 +302,6 @@ def _kept(body: LoopBody, consts: int, carried: int) -> LoopBody:
     return LoopBody(body.inputs, (*outputs, *products, *body.inputs[consts:][:carried]))
 
 
-def _hoisted(
-    body: LoopBody, steps: int, consts: Sequence[Node], rows: Sequence[Node]
-) -> tuple[LoopBody, Sequence[Node]]:
-    """The body without products that all steps make at once, and the rows with these."""
-    inputs, first = body.inputs, len(body.inputs) - len(rows)
-    fixed = dict(zip(inputs, consts, strict=False))
-    found = products_before(
-        body.outputs, steps, fixed, dict(zip(inputs[first:], rows, strict=True))
-    )
-    if not found:
-        return body, rows
-    leaves = {x: leaf(len(inputs) + i, x.type) for i, x in enumerate(found)}
-    outputs = substitute(body.outputs, leaves)
-    return LoopBody((*inputs, *leaves.values()), outputs), [*rows, *found.values()]
-
-
 def _renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> LoopBody:
     """A body with its inputs in slots 0, 1, ... in this order."""
     own = tuple(leaf(i, n.type) for i, n in enumerate(inputs))
@@ -365,7 +349,16 @@ def loop(
         stacked = (n.type for n in body.outputs[len(carried) :])
         return (*carried, *(full((0, *t.shape), 0, t.dtype) for t in stacked))
     if not tested:
-        body, rows = _hoisted(body, steps, consts, rows)
+        # The body without products that all steps make at once, and the rows with these
+        inputs, first = body.inputs, len(body.inputs) - len(rows)
+        fixed = dict(zip(inputs, consts, strict=False))
+        found = products_before(
+            body.outputs, steps, fixed, dict(zip(inputs[first:], rows, strict=True))
+        )
+        if found:
+            leaves = {x: leaf(len(inputs) + i, x.type) for i, x in enumerate(found)}
+            outputs = substitute(body.outputs, leaves)
+            body, rows = LoopBody((*inputs, *leaves.values()), outputs), [*rows, *found.values()]
     if kept:
         body = _kept(body, len(consts), len(carried))
     attrs: dict[str, Any] = {

@@ -99,7 +99,19 @@ def choose(
         tries = [_ascend(useful, room, dict(start)) for start in whole]
         best = max(tries, key=lambda chosen: worth(useful, chosen), default={})
         if len(useful) <= PAIRS:
-            best = _ascend(useful, room, _exchange(useful, room, best))
+            # Change two jobs at once while that gains
+            left = dict(room)
+            by_number = {job.job: job for job in useful}
+            for job in useful:
+                _take(left, job, best.get(job.job))
+            while step := _best_pair(useful, left, best):
+                for number in step:
+                    _take(left, by_number[number], best.pop(number, None), -1)
+                for number, changed in step.items():
+                    _take(left, by_number[number], changed)
+                    if changed is not None:
+                        best[number] = changed
+            best = _ascend(useful, room, best)
     if _holds(useful, now, room) and worth(useful, best) <= worth(useful, now) * (1 + _GAIN):
         return now
     return best
@@ -249,22 +261,6 @@ def _ascend(jobs: Sequence[Open], room: Room, chosen: Chosen) -> Chosen:
         if old is not None:
             for again in kept_up.pop(old.kind, ()):
                 heapq.heappush(changes, again)
-    return chosen
-
-
-def _exchange(jobs: Sequence[Open], room: Room, chosen: Chosen) -> Chosen:
-    """Change two jobs at once while that gains."""
-    left = dict(room)
-    by_number = {job.job: job for job in jobs}
-    for job in jobs:
-        _take(left, job, chosen.get(job.job))
-    while step := _best_pair(jobs, left, chosen):
-        for number in step:
-            _take(left, by_number[number], chosen.pop(number, None), -1)
-        for number, changed in step.items():
-            _take(left, by_number[number], changed)
-            if changed is not None:
-                chosen[number] = changed
     return chosen
 
 

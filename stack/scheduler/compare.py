@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from stack.scheduler.simulate import Costs, Outcome, Simulation, Task
+from stack.scheduler.simulate import Costs, Outcome, Simulation
 from stack.scheduler.spec import Backfill, Discipline, Rules
 from stack.scheduler.traces import Setting
 
@@ -63,8 +63,15 @@ def simulate(name: str, setting: Setting, costs: Costs) -> tuple[PolicyRow, Outc
     """A load under a policy of POLICIES. Raises KeyError for another name."""
     policy = POLICIES[name]
     tasks, hosts, queues = setting
+    if not policy.elastic:
+        given = list(tasks)
+    else:
+        given = [
+            replace(task, spec=replace(task.spec, least=max(task.spec.ranks // 4, 1)))
+            for task in tasks
+        ]
     outcome = Simulation(
-        _tasks(tasks, policy),
+        given,
         hosts,
         [replace(queue, discipline=policy.discipline) for queue in queues],
         rules=policy.rules,
@@ -76,14 +83,6 @@ def simulate(name: str, setting: Setting, costs: Costs) -> tuple[PolicyRow, Outc
 def data(rows: Iterable[PolicyRow]) -> list[dict[str, object]]:
     """The rows as plain data."""
     return [asdict(row) for row in rows]
-
-
-def _tasks(tasks: Iterable[Task], policy: Policy) -> list[Task]:
-    if not policy.elastic:
-        return list(tasks)
-    return [
-        replace(task, spec=replace(task.spec, least=max(task.spec.ranks // 4, 1))) for task in tasks
-    ]
 
 
 def _row(name: str, outcome: Outcome) -> PolicyRow:

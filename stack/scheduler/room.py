@@ -22,7 +22,12 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         tree = books.trees.get(kind)
         if tree is None:
             continue
-        if not _may_take(books, gang, kind):
+        if not (
+            gang.overdue
+            or books.rules.preempt
+            or (books.rules.elastic and bool(books.running[kind].surplus))
+            or _may_reclaim(books, gang, kind)
+        ):
             continue
         held, claim = books.reserved.get(kind), gang.queue.cohort.claims.get(kind)
         if (held and held.bars(gang, key)) or (claim and claim.bars(gang, key)):
@@ -66,16 +71,6 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         books.book(gang)
         return True
     return False
-
-
-def _may_take(books: Books, gang: Gang, kind: str) -> bool:
-    """Whether the rules let a job take devices from any other: most that wait may not."""
-    return (
-        gang.overdue
-        or books.rules.preempt
-        or (books.rules.elastic and bool(books.running[kind].surplus))
-        or _may_reclaim(books, gang, kind)
-    )
 
 
 def _may_reclaim(books: Books, gang: Gang, kind: str) -> bool:

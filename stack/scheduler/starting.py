@@ -185,7 +185,23 @@ def _attempt(
     if not place.barred:
         if promise(books, gang, key):
             return ()
-        _reserve(books, gang, key, place.blockers)
+        # A job that lacks devices gets a reservation, if it is the first and the rules give one;
+        # one that has waited its patience for quota keeps the others of its cohort from taking any
+        lacks = place.blockers
+        if not (books.rules.backfill is not Backfill.EASY and key[0]):
+            cohort = gang.queue.cohort
+            for kind in gang.spec.kinds:
+                if cohort.blockers.get(kind) in lacks:
+                    claim = cohort.claims.get(kind)
+                    if claim is None or not claim.bars(gang, key):
+                        cohort.claims[kind] = claim_quota(gang, key, kind, books.now)
+            for kind in gang.spec.kinds:
+                if books.pools.get(kind) not in lacks:
+                    continue
+                held = books.reserved.get(kind)
+                if held is None or not held.bars(gang, key):
+                    tree = books.trees[kind]
+                    books.reserved[kind] = reserve(gang, key, tree, books.running[kind], books.now)
     return place.blockers
 
 
@@ -292,27 +308,6 @@ def _unreserved(
             held.extra -= count * spec.devices
             return fit
     return []
-
-
-def _reserve(books: Books, gang: Gang, key: tuple[float, ...], lacks: tuple[Blocker, ...]) -> None:
-    """A job that lacks devices gets a reservation, if it is the first and the rules give one;
-    one that has waited its patience for quota keeps the others of its cohort from taking
-    any."""
-    if books.rules.backfill is not Backfill.EASY and key[0]:
-        return
-    cohort = gang.queue.cohort
-    for kind in gang.spec.kinds:
-        if cohort.blockers.get(kind) in lacks:
-            claim = cohort.claims.get(kind)
-            if claim is None or not claim.bars(gang, key):
-                cohort.claims[kind] = claim_quota(gang, key, kind, books.now)
-    for kind in gang.spec.kinds:
-        if books.pools.get(kind) not in lacks:
-            continue
-        held = books.reserved.get(kind)
-        if held is None or not held.bars(gang, key):
-            tree = books.trees[kind]
-            books.reserved[kind] = reserve(gang, key, tree, books.running[kind], books.now)
 
 
 def _one_pass_with_profile(books: Books) -> None:

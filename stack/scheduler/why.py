@@ -64,10 +64,17 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
     most = tree.most(spec, tree.size(spec.devices))
     if most < spec.fewest:
         where = f"in one {spec.within} " if spec.required else ""
+        # Who has the devices of a kind that are not free; those first that are over first
+        running = books.running[kind].by_end
+        mine = [gang.job for gang in books.promised if gang.spec.kinds[0] == kind]
+        jobs = [*mine, *(gang.job for _, _, gang in running[:_NAMED])]
+        text = f"; {_have(jobs, len(mine) + len(running))} the others" if jobs else ""
+        closed = books.trees[kind].closed
         return (
             f"it needs room for {ranks_of(spec, spec.fewest)} of kind {kind!r} {where}"
             f"and finds room for {most}"
-            + _holders(books, kind)
+            + text
+            + f"; {closed} of its chips are lost or drained with their hosts" * bool(closed)
             + _before(books, gang, books.reserved.get(kind))
         )
     for held in (books.reserved.get(kind), gang.queue.cohort.claims.get(kind)):
@@ -77,16 +84,6 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
                 f"it{_until(books, held.at)}"
             )
     return f"devices of kind {kind!r} are given out in order, and others are before it"
-
-
-def _holders(books: Books, kind: str) -> str:
-    """Who has the devices of a kind that are not free; those first that are over first."""
-    running = books.running[kind].by_end
-    mine = [gang.job for gang in books.promised if gang.spec.kinds[0] == kind]
-    jobs = [*mine, *(gang.job for _, _, gang in running[:_NAMED])]
-    text = f"; {_have(jobs, len(mine) + len(running))} the others" if jobs else ""
-    closed = books.trees[kind].closed
-    return text + f"; {closed} of its chips are lost or drained with their hosts" * bool(closed)
 
 
 def _have(jobs: list[int], count: int) -> str:

@@ -126,7 +126,9 @@ def read(folder: str | Path) -> tuple[dict[str, dict[str, Array]], Any]:
     for key, tensor in wanted.items():
         path = (metadata.planner_data or {}).get(key, (key,))
         group, name = ("model", key) if len(path) < 2 else (path[0], ".".join(map(str, path[1:])))
-        tensors.setdefault(str(group), {})[name] = _to_numpy(tensor)
+        flat = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        made: Array = flat.view(DTYPES[_CODES[tensor.dtype]]).reshape(tuple(tensor.shape))
+        tensors.setdefault(str(group), {})[name] = made
     if set(plain) == {STATE}:
         return tensors, json.loads(plain[STATE])
     return tensors, plain
@@ -148,10 +150,4 @@ def _to_torch(array: Array) -> Any:
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     made = torch.empty(array.shape, dtype=_TORCH[code_of(array.dtype)])
     made.view(-1).view(torch.uint8).copy_(torch.from_numpy(flat))
-    return made
-
-
-def _to_numpy(tensor: Any) -> Array:
-    flat = tensor.contiguous().view(-1).view(torch.uint8).numpy()
-    made: Array = flat.view(DTYPES[_CODES[tensor.dtype]]).reshape(tuple(tensor.shape))
     return made

@@ -54,7 +54,15 @@ def run(
             tune(problems, info, rig, str(cache_dir()), budget, again, told)
     except KeyboardInterrupt:
         status = INTERRUPTED
-    _print(console, device, rows, every)
+    if not rows:
+        console.print(f"No kernel of {device} was measured.")
+    else:
+        for row in rows if every else ():
+            if row.record is not None:
+                console.print(details(row.record))
+        console.print(summary(f"kernels of {device}", rows))
+        for line in left_out(rows):
+            console.print(line, markup=False)
     return status
 
 
@@ -87,15 +95,3 @@ class Progress:
         done, count = len(self._rows), len(self._problems)
         if done < count:
             self._shown.update(f"{done + 1} of {count}: {name_of(self._problems[done].problem)}")
-
-
-def _print(console: Console, device: str, rows: Sequence[ReportRow], every: bool) -> None:
-    if not rows:
-        console.print(f"No kernel of {device} was measured.")
-        return
-    for row in rows if every else ():
-        if row.record is not None:
-            console.print(details(row.record))
-    console.print(summary(f"kernels of {device}", rows))
-    for line in left_out(rows):
-        console.print(line, markup=False)

@@ -110,7 +110,14 @@ class _Contest:
                 continue
             if (trial.source.text, trial.grid) not in seen:
                 seen.add((trial.source.text, trial.grid))
-                self._enter(number, trial)
+                answer = self._rig.prepare(number, trial)
+                if isinstance(answer, Refusal):
+                    self.found.refused[number] = answer
+                else:
+                    self._first[number] = answer
+                    self.found.ratios[number] = []
+                    if number == 0:
+                        self._note_zero(answer)
 
     def halve(self) -> None:
         """Rounds in which the slower half leaves, then some more for the last one."""
@@ -135,16 +142,6 @@ class _Contest:
     def _order(self) -> None:
         timed = [n for n in self._alive if self.found.ratios.get(n)]
         self._alive = sorted(timed, key=lambda n: median(self.found.ratios[n]))
-
-    def _enter(self, number: int, trial: Trial) -> None:
-        answer = self._rig.prepare(number, trial)
-        if isinstance(answer, Refusal):
-            self.found.refused[number] = answer
-            return
-        self._first[number] = answer
-        self.found.ratios[number] = []
-        if number == 0:
-            self._note_zero(answer)
 
     def _rounds(self, count: int) -> None:
         for _ in range(count):

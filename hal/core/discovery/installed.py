@@ -61,10 +61,7 @@ def _of_directory(path: str, group: str, seen: set[str]) -> Iterator[EntryPoint]
         seen.add(distribution.lower())
         file = os.path.join(path, folder, FILE)
         if os.path.isfile(file):
-            for name, module in _read(file, group).items():
+            with open(file, encoding="utf-8", errors="replace") as stream:
+                modules = parse_entry_points(stream.read(), group)
+            for name, module in modules.items():
                 yield EntryPoint(name, module, distribution.replace("_", "-"), version)
-
-
-def _read(file: str, group: str) -> dict[str, str]:
-    with open(file, encoding="utf-8", errors="replace") as stream:
-        return parse_entry_points(stream.read(), group)

@@ -99,14 +99,18 @@ class HappensBefore:
         return not self._pending and self._host.get(event.timeline, 0) >= event.value
 
     def _drop_failed(self) -> Iterator[Event]:
-        while doomed := next((p for p in self._pending if self._is_doomed(p)), None):
+        while doomed := next(
+            (
+                p
+                for p in self._pending
+                if any(value >= self._failed.get(key, _EVER) for key, value in p.needs)
+            ),
+            None,
+        ):
             self._pending.remove(doomed)
             event = doomed.event
             self._failed[event.timeline] = min(self._failed.get(event.timeline, _EVER), event.value)
             yield event
-
-    def _is_doomed(self, pending: _Pending) -> bool:
-        return any(value >= self._failed.get(key, _EVER) for key, value in pending.needs)
 
     def _settle(self) -> Iterator[Event]:
         """Place events until none can be placed; placing one may place others."""

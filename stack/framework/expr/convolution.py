@@ -34,7 +34,18 @@ def _convolution(
             f"{x.shape[1]} channels in {groups} groups do not fit weight {text(weight)}"
         )
     steps, apart = each(stride, d, "stride"), each(dilation, d, "dilation")
-    edges = _edges(padding, taps, steps, apart)
+    # Zeros before and after each axis
+    if padding == "valid":
+        edges = [(0, 0)] * len(taps)
+    elif padding == "same":
+        if any(s != 1 for s in steps):
+            raise TensorError(f'padding "same" needs stride 1, got {list(steps)}')
+        spans = [(k - 1) * a for k, a in zip(taps, apart, strict=True)]
+        edges = [(span // 2, span - span // 2) for span in spans]
+    else:
+        if isinstance(padding, str):
+            raise TensorError(f'padding is "valid", "same" or numbers, got {padding!r}')
+        edges = [(p, p) for p in each(padding, len(taps), "padding")]
     x, w = product_operands(x, weight)
     n, sizes = x.shape[0], x.shape[2:]
     x = g.reshape(x, (n, groups, inner, *sizes))
@@ -100,22 +111,6 @@ def _batched(d: int, input: Node, weight: Node) -> tuple[Node, bool]:
             f"{text(input)} and {text(weight)}"
         )
     return (input, True) if rank == d + 2 else (g.reshape(input, (1, *input.shape)), False)
-
-
-def _edges(
-    padding: Padding, taps: Sequence[int], steps: Sequence[int], apart: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Zeros before and after each axis."""
-    if padding == "valid":
-        return [(0, 0)] * len(taps)
-    if padding == "same":
-        if any(s != 1 for s in steps):
-            raise TensorError(f'padding "same" needs stride 1, got {list(steps)}')
-        spans = [(k - 1) * a for k, a in zip(taps, apart, strict=True)]
-        return [(span // 2, span - span // 2) for span in spans]
-    if isinstance(padding, str):
-        raise TensorError(f'padding is "valid", "same" or numbers, got {padding!r}')
-    return [(p, p) for p in each(padding, len(taps), "padding")]
 
 
 def _finished(y: Node, bias: Node | None, batched: bool) -> Node:

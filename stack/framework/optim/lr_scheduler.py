@@ -450,7 +450,14 @@ class ReduceLROnPlateau:
         current = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self.num_bad_epochs += 1
-        if self._is_better(current):
+        margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
+        if math.isinf(self.best):
+            better = current < self.best if self.mode == "min" else current > self.best
+        else:
+            better = (
+                current < self.best - margin if self.mode == "min" else current > self.best + margin
+            )
+        if better:
             self.best, self.num_bad_epochs = current, 0
         if self.cooldown_counter:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
@@ -460,12 +467,6 @@ class ReduceLROnPlateau:
                 if group["lr"] - new > self.eps:
                     group["lr"] = new
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
-
-    def _is_better(self, current: float) -> bool:
-        margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1.0)
-        if math.isinf(self.best):
-            return current < self.best if self.mode == "min" else current > self.best
-        return current < self.best - margin if self.mode == "min" else current > self.best + margin
 
     def get_last_lr(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]

@@ -86,7 +86,15 @@ def add_tar(folder: str | Path, file: str) -> DataShard:
 
 def _append(folder: str | Path, file: str, kind: str, count: int, **more: Any) -> DataShard:
     path = _path(folder, file)
-    sums = _sums_of(path)
+    with path.open("rb") as stream:
+        sums = np.array(
+            [
+                crc32c(page)
+                for block in _blocks(stream)
+                for page in (block[at : at + PAGE] for at in range(0, len(block), PAGE))
+            ],
+            np.uint32,
+        )
     _write(path.with_name(path.name + SUMS), lambda stream: stream.write(sums.tobytes()))
     size = path.stat().st_size
     shard = DataShard(file, kind, size, count, crc32c(sums.tobytes()), **more)
@@ -125,18 +133,6 @@ def shards_in(folder: str | Path) -> list[DataShard]:
             raise Damaged(f"{index}, line {number}: the checksum differs; take it from a copy")
         found.append(DataShard(**json.loads(text)))
     return found
-
-
-def _sums_of(path: Path) -> NDArray[np.uint32]:
-    with path.open("rb") as stream:
-        return np.array(
-            [
-                crc32c(page)
-                for block in _blocks(stream)
-                for page in (block[at : at + PAGE] for at in range(0, len(block), PAGE))
-            ],
-            np.uint32,
-        )
 
 
 def _blocks(stream: Any) -> Iterator[bytes]:

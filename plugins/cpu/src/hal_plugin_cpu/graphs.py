@@ -56,7 +56,17 @@ class Graphs:
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
         try:
-            outline = self._outline(commands)
+            if not all(type(c) is LaunchCommand for c in commands):
+                outline = _Outline(commands)
+            else:
+                key = tuple([(id(c.launchable.native), c.after) for c in commands])  # type: ignore[union-attr]
+                found = self._outlines.pop(key, None)
+                if found is None or not found.is_of(commands):
+                    found = _Outline(commands)
+                self._outlines[key] = found
+                while len(self._outlines) > OUTLINES:
+                    self._outlines.popitem(last=False)
+                outline = found
             out = ffi.new("hc_graph **")
             code = lib.hc_record(
                 self._native, len(commands), outline.with_grids(commands), outline.npatches,
@@ -69,18 +79,6 @@ class Graphs:
         recorded = Recorded(self._session.own(out[0]), outline)
         name, epoch = self._session.name, self._session.epoch
         return Graph(name, epoch, recorded, len(commands), outline.slots)
-
-    def _outline(self, commands: Sequence[Command]) -> _Outline:
-        if not all(type(c) is LaunchCommand for c in commands):
-            return _Outline(commands)
-        key = tuple([(id(c.launchable.native), c.after) for c in commands])  # type: ignore[union-attr]
-        found = self._outlines.pop(key, None)
-        if found is None or not found.is_of(commands):
-            found = _Outline(commands)
-        self._outlines[key] = found
-        while len(self._outlines) > OUTLINES:
-            self._outlines.popitem(last=False)
-        return found
 
     @hookimpl
     def replay(

@@ -80,10 +80,18 @@ class Groups:
         shared = member.join(call)
         value = 0
         try:
+            if shared.mismatch:
+                member.note(mismatch(member, shared.mismatch))
+            if member.error is not None:
+                fault = member.failed << 3 | int(lib.HC_FAULT_FAIL)
+            else:
+                fault = (
+                    self._session.faults.code("collective") if self._session.faults.pending else 0
+                )
             value = lib.hc_collective(
                 self._session.native, shared.native, group.rank, dst.buffer.native, dst.offset,
                 src.buffer.native, src.offset, timeline.native, len(waits),
-                points, self._fault(member, shared.mismatch),
+                points, fault,
             )  # fmt: skip
         finally:
             if value <= 0:
@@ -134,10 +142,3 @@ class Groups:
                 f"{self._session.name}.{where}: the group was left, or is of another session"
             )
         return member
-
-    def _fault(self, member: Member, text: str) -> int:
-        if text:
-            member.note(mismatch(member, text))
-        if member.error is not None:
-            return member.failed << 3 | int(lib.HC_FAULT_FAIL)
-        return self._session.faults.code("collective") if self._session.faults.pending else 0

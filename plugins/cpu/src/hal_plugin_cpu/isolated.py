@@ -36,16 +36,12 @@ def compile_isolated(text: str, entry: str) -> bytes:
         raise CompileError(text, text) from error
     if done.returncode == 0:
         return done.stdout
-    raise _refusal(done)
-
-
-def _refusal(done: subprocess.CompletedProcess[bytes]) -> CompileError:
     log = done.stderr.decode(errors="replace")
     if done.returncode == _REFUSED:
         message, log, line = json.loads(log)
-        return CompileError(message, log, line)
+        raise CompileError(message, log, line)
     last = log.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-    return CompileError(f"LLVM failed on the program: {last[0]}", log or last[0])
+    raise CompileError(f"LLVM failed on the program: {last[0]}", log or last[0])
 
 
 def _main() -> int:

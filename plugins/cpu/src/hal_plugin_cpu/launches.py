@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hal.core.errors import HalError, InvalidCall
+from hal.core.errors import InvalidCall
 from hal.core.spec import hookimpl
 from hal.core.values import Argument, Grid, Launchable, Point, Program, Slot, Timeline, Waits
 from hal_plugin_cpu._native import ffi, lib
@@ -60,14 +60,13 @@ class Launches:
                 self._faults.code("launch") if self._faults.pending else 0,
             )
         except (TypeError, AttributeError, OverflowError) as error:
-            raise self._wrong(grid, error) from error
+            if isinstance(error, OverflowError) or len(grid) != 3:
+                raise InvalidCall(
+                    f"launch: grid {grid!r} is not three counts up to {MAX_GRID}"
+                ) from error
+            raise self._session.foreign("launch", error) from error
         if value < 0:
             self._session.refuse(
                 value, "launch", f"grid {grid} is beyond {MAX_GRID}, or {HOST_DRIVEN}"
             )
         return Point(timeline, value)
-
-    def _wrong(self, grid: Grid, error: Exception) -> HalError:
-        if isinstance(error, OverflowError) or len(grid) != 3:
-            return InvalidCall(f"launch: grid {grid!r} is not three counts up to {MAX_GRID}")
-        return self._session.foreign("launch", error)

@@ -74,7 +74,17 @@ def open_device(index: int, options: OpenOptions) -> CpuDevice:
 def _shape(
     index: int, count: int, settings: Mapping[str, str], declared: Mapping[str, float]
 ) -> Shape:
-    capacity, progress_s = _capacity(settings, count), _progress(settings)
+    if "memory_nbytes" in settings:
+        capacity = _count("memory_nbytes", settings["memory_nbytes"], InvalidCall)
+    elif MEMORY_VARIABLE in os.environ:
+        capacity = _count(MEMORY_VARIABLE, os.environ[MEMORY_VARIABLE], PluginError)
+    else:
+        capacity = machine.memory_nbytes() // count
+    if "progress_s" in settings:
+        progress_s = _seconds("progress_s", settings["progress_s"], InvalidCall)
+    else:
+        text = os.environ.get(PROGRESS_VARIABLE, "2")
+        progress_s = _seconds(PROGRESS_VARIABLE, text, PluginError)
     return Shape(index, count, _threads(settings), capacity, progress_s, declared)
 
 
@@ -101,21 +111,6 @@ def _threads(settings: Mapping[str, str]) -> int:
     if THREADS_VARIABLE in os.environ:
         return _count(THREADS_VARIABLE, os.environ[THREADS_VARIABLE], PluginError)
     return machine.cores()
-
-
-def _capacity(settings: Mapping[str, str], count: int) -> int:
-    if "memory_nbytes" in settings:
-        return _count("memory_nbytes", settings["memory_nbytes"], InvalidCall)
-    if MEMORY_VARIABLE in os.environ:
-        return _count(MEMORY_VARIABLE, os.environ[MEMORY_VARIABLE], PluginError)
-    return machine.memory_nbytes() // count
-
-
-def _progress(settings: Mapping[str, str]) -> float:
-    if "progress_s" in settings:
-        return _seconds("progress_s", settings["progress_s"], InvalidCall)
-    text = os.environ.get(PROGRESS_VARIABLE, "2")
-    return _seconds(PROGRESS_VARIABLE, text, PluginError)
 
 
 def _seconds(name: str, text: str, error: type[Exception]) -> float:

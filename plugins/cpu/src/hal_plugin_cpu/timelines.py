@@ -80,7 +80,14 @@ class Timelines:
 
     @hookimpl
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
-        calls = self._calls_of(timeline)
+        code = lib.hc_check(self._native, timeline.native)
+        if code:
+            self._session.refuse(code, "host_call")
+        with self._lock:
+            key = _address(timeline.native)
+            if key not in self._calls:
+                self._calls[key] = _HostCalls(self._session, timeline)
+            calls = self._calls[key]
         code = self._session.faults.code("host_call") if self._session.faults.pending else 0
         points = self._session.point_array(waits) if waits else _NULL
         value = calls.submit(self._native, function, timeline, len(waits), points, code)
@@ -112,16 +119,6 @@ class Timelines:
         """The device was closed or reset: no host call can follow."""
         with self._lock:
             self._calls.clear()
-
-    def _calls_of(self, timeline: Timeline) -> _HostCalls:
-        code = lib.hc_check(self._native, timeline.native)
-        if code:
-            self._session.refuse(code, "host_call")
-        with self._lock:
-            key = _address(timeline.native)
-            if key not in self._calls:
-                self._calls[key] = _HostCalls(self._session, timeline)
-            return self._calls[key]
 
 
 class _HostCalls:

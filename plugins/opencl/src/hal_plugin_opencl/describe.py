@@ -72,11 +72,15 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
     ulp = _ULP | dict.fromkeys(("add", "mul", "fma"), 0.5)
     if rounds_correctly(device):
         ulp |= dict.fromkeys(("div", "sqrt"), 0.5)
+    platform = device.platform
+    said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
+    # What is measured with instances of one kind, or on a part, says nothing of another.
+    measured = (f"{device.max_compute_units} units", f"{limits.lanes} lanes")
     return DeviceInfo(
         name=choice.name,
         plugin=PLUGIN,
         description=summary(device),
-        fingerprint=_fingerprint(device, limits.lanes),
+        fingerprint=" ".join(" | ".join((*said, *measured)).split()),
         contract=1,
         limits=limits,
         spaces=(MemorySpace("global", *own, host_visible=seen), MemorySpace("local", *local)),
@@ -112,14 +116,6 @@ def has_double(device: cl.Device) -> bool:
 def rounds_correctly(device: cl.Device) -> bool:
     """Whether a build option gives correctly rounded float32 divisions and square roots."""
     return bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
-
-
-def _fingerprint(device: cl.Device, lanes: int) -> str:
-    platform = device.platform
-    said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
-    # What is measured with instances of one kind, or on a part, says nothing of another.
-    measured = (f"{device.max_compute_units} units", f"{lanes} lanes")
-    return " ".join(" | ".join((*said, *measured)).split())
 
 
 def _is_cpu(device: cl.Device) -> bool:

@@ -50,6 +50,16 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
     shown = (f for f in chip.figures.values() if f.tag in _SHOWN)
     figures = {f"chip: {f.name}": f"{f.value:g} ({f.tag}: {f.source})" for f in shown}
     emulated = "rates, links, reports and the spans' device_ns are emulated; spans are the host's"
+    line, rate = chip.count("line_nbytes"), chip["memory_nbytes_s"]
+    latency = chip.seconds(chip["path_cycles"] + chip["read_cycles"])
+    ldm = ldm_nbytes(chip)
+    # The ring, the shorter way round
+    index = choice.index
+    groups = range(CORE_GROUPS)
+    hops = {
+        peer: min((peer - index) % CORE_GROUPS, (index - peer) % CORE_GROUPS) for peer in groups
+    }
+    rates = {count: link_nbytes_s(chip, count) for count in set(hops.values()) - {0}}
     return DeviceInfo(
         name=f"{PLUGIN}:{choice.index}",
         plugin=PLUGIN,
@@ -57,12 +67,27 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
         fingerprint=f"SW26010-Pro emulator | {toolchain.target()}",
         contract=1,
         limits=_limits(chip, choice, memory_nbytes),
-        spaces=_spaces(chip, memory_nbytes),
+        spaces=(
+            MemorySpace(
+                "memory",
+                SpaceKind.GLOBAL,
+                memory_nbytes,
+                line,
+                host_visible=True,
+                bandwidth=rate,
+                latency=latency,
+            ),
+            MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
+        ),
         dtypes=_rates(chip),
         numeric=NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate),
         formats=(ATHREAD_C,),
         features=FEATURES,
-        links=_links(chip, choice.index),
+        links=tuple(
+            Link(f"{PLUGIN}:{peer}", "ring", rates[n], chip.seconds(n * chip["hop_cycles"]))
+            for peer, n in hops.items()
+            if n
+        ),
         facts={"time": emulated, "memory mode": choice.memory_mode, **figures},
     )
 
@@ -88,40 +113,8 @@ def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
     )
 
 
-def _spaces(chip: Chip, memory_nbytes: int) -> tuple[MemorySpace, ...]:
-    line, rate = chip.count("line_nbytes"), chip["memory_nbytes_s"]
-    latency = chip.seconds(chip["path_cycles"] + chip["read_cycles"])
-    ldm = ldm_nbytes(chip)
-    return (
-        MemorySpace(
-            "memory",
-            SpaceKind.GLOBAL,
-            memory_nbytes,
-            line,
-            host_visible=True,
-            bandwidth=rate,
-            latency=latency,
-        ),
-        MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
-    )
-
-
 def _rates(chip: Chip) -> dict[DType, float]:
     """Peak rates of a core group; those of whole numbers are not published."""
     each = chip["cpe_hz"] * chip["cpes"]
     names = {DType.F64: "fp64", DType.F32: "fp32", DType.F16: "fp16", DType.BF16: "fp16"}
     return {d: chip[f"{names[d]}_flop_cycle"] * each if d in names else 0.0 for d in DType}
-
-
-def _links(chip: Chip, index: int) -> tuple[Link, ...]:
-    """The ring, the shorter way round."""
-    groups = range(CORE_GROUPS)
-    hops = {
-        peer: min((peer - index) % CORE_GROUPS, (index - peer) % CORE_GROUPS) for peer in groups
-    }
-    rates = {count: link_nbytes_s(chip, count) for count in set(hops.values()) - {0}}
-    return tuple(
-        Link(f"{PLUGIN}:{peer}", "ring", rates[n], chip.seconds(n * chip["hop_cycles"]))
-        for peer, n in hops.items()
-        if n
-    )
