@@ -28,7 +28,10 @@ def rows(quick: bool) -> Iterator[Row]:
 def _medians(pair: Pair, nbytes: int, rounds: int) -> dict[str, float]:
     """Seconds by way, measured in turns; the first turn touches the memory."""
     repeats = min(max(_ROUND_NBYTES // nbytes, 1), _MOST_REPEATS)
-    turns = [{way: pair.seconds(way, nbytes, repeats) for way in WAYS} for _ in range(rounds + 1)]
+    turns = [
+        {way: pair.seconds("all_reduce", way, nbytes, repeats) for way in WAYS}
+        for _ in range(rounds + 1)
+    ]
     return {way: median(turn[way] for turn in turns[1:]) for way in WAYS}
 
 

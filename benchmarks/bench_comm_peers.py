@@ -1,6 +1,5 @@
-"""All-reduces of float32 and messages between two processes of one host, at all sizes, against
-OpenMPI and MPICH (all-reduces against gloo, too), which are found by $HAL_BENCH_MPI; draws
-`results/comm_peers.png`."""
+"""Collectives of float32 and messages between two processes of one host, of every kind and size,
+against OpenMPI and MPICH, which are found by $HAL_BENCH_MPI; draws `results/comm_peers.png`."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from statistics import median
 
-from benchmarks.comm_ranks import MESSAGE, WAYS, Pair
+from benchmarks.comm_ranks import KINDS, Pair
 from benchmarks.mpi_pair import PLACES, MpiPair, places
 from benchmarks.report import RESULTS
 from benchmarks.row import Bar, Row
@@ -20,96 +19,84 @@ from benchmarks.row import Bar, Row
 SMALLEST, LARGEST = 8, 64 << 20
 SIZES = (*(SMALLEST << 2 * k for k in range(12)), LARGEST)
 OURS = ("shared", "private")
-BARS = {("shared", LARGEST): Bar(ratio=2.5), ("private", LARGEST): Bar(ratio=1.0)}
-LATENCY = Bar(ratio=1 / 3)
-MESSAGES = (8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
-MESSAGE_BARS = {8: Bar(limit=6.0)}
-"""Of a message there and back: 3 us each way; others must not be slower than the better MPI."""
-_ROUND_NBYTES = 64 << 20
+LARGE = 1 << 20
+"""From here on shared memory is to be twice as fast as the better MPI."""
+LEVEL, TWICE = Bar(ratio=1.0), Bar(ratio=2.0)
+LATENCY_BARS = {"message": Bar(limit=6.0)}
+"""Of the smallest size: a message there and back may take 3 us each way."""
+_ROUND_NBYTES = 32 << 20
 _MOST_REPEATS = 200
 GIB = 2**30
 
-Run = Callable[[int, int], float]
-"""Gives the seconds of an all-reduce of so many bytes, as the mean of so many."""
+Run = Callable[[str, int, int], float]
+"""Gives the seconds of a call of a kind and so many bytes, as the mean of so many."""
 Times = Mapping[str, float]
-"""Seconds of an all-reduce, by who ran it."""
+"""Seconds of a call, by who ran it."""
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    """A row for each size and kind of memory, against the better MPI."""
+    """A row for each kind, size and kind of memory, against the better MPI."""
     if not places():
         note = f"{PLACES} names no environment with mpi4py, numpy and openmpi or mpich"
-        yield Row("all-reduces against MPI", "us", None, note=note)
+        yield Row("collectives against MPI", "us", None, note=note)
         return
+    found: dict[str, dict[int, Times]] = {kind: {} for kind in KINDS}
     with ExitStack() as stack:
         pair = stack.enter_context(Pair(bound=True))
-        free = stack.enter_context(Pair())  # gloo has threads that share its processors
         peers = [stack.enter_context(MpiPair(place)) for place in places()]
-        run: dict[str, Run] = {way: partial(pair.seconds, way) for way in OURS}
-        run["gloo"] = partial(free.seconds, "gloo")
-        run.update({peer.name: partial(peer.seconds, "all-reduce") for peer in peers})
-        found = {}
-        for nbytes in SIZES:
-            times = found[nbytes] = _medians(run, nbytes, 5 if quick else 25)
-            yield from (_row(way, nbytes, times) for way in OURS)
-        run = {MESSAGE: partial(pair.seconds, MESSAGE)}
-        run.update({peer.name: partial(peer.seconds, "message") for peer in peers})
-        for nbytes in MESSAGES:
-            yield _message_row(nbytes, _medians(run, nbytes, 5 if quick else 25))
-    yield from _latency(found[SMALLEST])
+        run: dict[str, Run] = {way: partial(_ours, pair, way) for way in OURS}
+        run.update({peer.name: peer.seconds for peer in peers})
+        for kind in KINDS:
+            for nbytes in SIZES:
+                times = found[kind][nbytes] = _medians(run, kind, nbytes, 5 if quick else 15)
+                yield from (_row(kind, way, nbytes, times) for way in OURS)
     if not quick:
         draw(found)
 
 
-def _medians(run: Mapping[str, Run], nbytes: int, rounds: int) -> Times:
+def _ours(pair: Pair, way: str, kind: str, nbytes: int, repeats: int) -> float:
+    return pair.seconds(kind, way, nbytes, repeats)
+
+
+def _medians(run: Mapping[str, Run], kind: str, nbytes: int, rounds: int) -> Times:
     """Measured in turns, of which the first touches the memory; each turn begins with another."""
     repeats = min(max(_ROUND_NBYTES // nbytes, 1), _MOST_REPEATS)
     names, turns = deque(run), []
     for _ in range(rounds + 1):
-        turns.append({who: run[who](nbytes, repeats) for who in names})
+        turns.append({who: run[who](kind, nbytes, repeats) for who in names})
         names.rotate(1)
     return {who: median(turn[who] for turn in turns[1:]) for who in run}
 
 
-def _row(way: str, nbytes: int, times: Times) -> Row:
-    claim = f"all-reduce of {_size(nbytes)}, two processes, {way} memory"
-    peer = min((who for who in times if who not in WAYS), key=lambda who: times[who])
+def _row(kind: str, way: str, nbytes: int, times: Times) -> Row:
+    what = "message there and back" if kind == "message" else kind.replace("_", "-")
+    claim = f"{what} of {_size(nbytes)}, two processes, {way} memory"
+    peer = min((who for who in times if who not in OURS), key=lambda who: times[who])
     others = ", ".join(f"{who} {times[who] * 1e6:.4g}" for who in times if who not in OURS)
     note = f"in us: {others}; load {os.getloadavg()[0]:.1f}"
-    bar = BARS.get((way, nbytes))
+    bar = TWICE if way == "shared" and nbytes >= LARGE else LEVEL
+    if nbytes == SMALLEST:
+        bar = LATENCY_BARS.get(kind, bar)
     return Row(claim, "us", 1e6 * times[way], 1e6 * times[peer], peer, bar, note=note)
 
 
-def _message_row(nbytes: int, times: Times) -> Row:
-    claim = f"message of {_size(nbytes)} there and back, two processes"
-    peer = min((who for who in times if who != MESSAGE), key=lambda who: times[who])
-    others = ", ".join(f"{who} {times[who] * 1e6:.4g}" for who in times if who != MESSAGE)
-    note = f"in us: {others}; load {os.getloadavg()[0]:.1f}"
-    bar = MESSAGE_BARS.get(nbytes, Bar(ratio=1.0))
-    return Row(claim, "us", 1e6 * times[MESSAGE], 1e6 * times[peer], peer, bar, note=note)
-
-
-def _latency(times: Times) -> Iterator[Row]:
-    for who in [who for who in times if who == "OpenMPI"]:
-        claim = f"all-reduce of {_size(SMALLEST)}, two processes, against OpenMPI alone"
-        yield Row(claim, "us", 1e6 * times["private"], 1e6 * times[who], who, LATENCY)
-
-
-def draw(found: Mapping[int, Times]) -> None:
-    """The rates of all, by size, on logarithmic axes."""
+def draw(found: Mapping[str, Mapping[int, Times]]) -> None:
+    """The rates of all, by kind and size, on logarithmic axes."""
     pyplot = import_module("matplotlib.pyplot")
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
-    for who in next(iter(found.values())):
-        rates = [nbytes / GIB / times[who] for nbytes, times in found.items()]
-        ours = who in OURS
-        label = f"hal, {who} memory" if ours else who
-        axes.plot(list(found), rates, "o-" if ours else ".--", label=label)
-    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="GiB/s of the vector")
-    axes.set_xticks(list(found), [_size(nbytes) for nbytes in found], rotation=45)
-    axes.set_title("all-reduce of float32 between two processes of one host")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(RESULTS / "comm_peers.png", dpi=120)
+    figure, grid = pyplot.subplots(2, 3, figsize=(15, 9), layout="constrained", sharex=True)
+    for kind, axes in zip(found, grid.flat, strict=True):
+        for who in found[kind][SMALLEST]:
+            rates = [nbytes / GIB / times[who] for nbytes, times in found[kind].items()]
+            ours = who in OURS
+            label = f"hal, {who} memory" if ours else who
+            axes.plot(list(found[kind]), rates, "o-" if ours else ".--", label=label)
+        axes.set(xscale="log", yscale="log", title=kind.replace("_", "-"))
+        axes.set_xticks(list(found[kind]), [_size(n) for n in found[kind]], rotation=45)
+        axes.grid(alpha=0.3)
+    grid[0, 0].legend()
+    figure.supylabel("GiB/s of the whole array")
+    figure.suptitle("float32 between two processes of one host")
+    figure.savefig(RESULTS / "comm_peers.png", dpi=100)
     pyplot.close(figure)
 
 

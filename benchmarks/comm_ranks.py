@@ -1,7 +1,11 @@
-"""Two ranks on one host that add up arrays when asked, by our engine and by PyTorch's gloo:
-`python -m benchmarks.comm_ranks STORE GLOO RANK BOUND` reads a line "WAY NBYTES REPEATS" for each
-measurement; rank 0 answers with the seconds of one all-reduce, or of a message there and back. With
-BOUND 1 each has its share of the processors, as `hal run` and `mpirun` give it."""
+"""Two ranks on one host that make collectives or pass messages on when asked, by our engine and by
+PyTorch's gloo: `python -m benchmarks.comm_ranks STORE GLOO RANK BOUND` reads a line "KIND WAY
+NBYTES REPEATS" for each measurement; rank 0 answers with the seconds of one call. With BOUND 1 each
+has its share of the processors, as `hal run` and `mpirun` give it.
+
+NBYTES are those of the whole array of a call: what a rank reduces (all_reduce in place,
+reduce_scatter), has together (all_gather), shares out (all_to_all), tells (broadcast in place, from
+each rank in turn, so that no root runs ahead) or passes on (message, there and back)."""
 
 from __future__ import annotations
 
@@ -14,8 +18,9 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import cycle
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -23,7 +28,7 @@ import torch.distributed as dist
 
 from benchmarks.machine import ROOT
 from benchmarks.row import BenchmarkError
-from stack.comm.group import Group
+from stack.comm.group import Array, Group
 from stack.comm.store import Store, StoreServer
 from stack.launch.seats import share
 
@@ -31,7 +36,7 @@ TOKEN = "of-a-benchmark"
 SIZE = 2
 DEADLINE_S = 120.0
 WAYS = ("shared", "private", "gloo")
-MESSAGE = "message"
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "message")
 
 
 class Rank:
@@ -40,35 +45,60 @@ class Rank:
     def __init__(self, store: str, gloo: str, rank: int) -> None:
         self._group = Group.join(Store(store, TOKEN, 30.0), store, "bench", rank, SIZE, DEADLINE_S)
         dist.init_process_group("gloo", init_method=f"tcp://{gloo}", rank=rank, world_size=SIZE)
-        self._calls: dict[tuple[str, int], Callable[[], object]] = {}
+        self._calls: dict[tuple[str, str, int], Callable[[], object]] = {}
 
-    def seconds(self, way: str, nbytes: int, repeats: int) -> float:
-        """The mean seconds of an all-reduce of zeros in place, or of a MESSAGE of them there and
-        back, begun together."""
-        call = self._calls.setdefault((way, nbytes), self._call(way, nbytes))
+    def seconds(self, kind: str, way: str, nbytes: int, repeats: int) -> float:
+        """The mean seconds of a call, begun together."""
+        key = kind, way, nbytes
+        if key not in self._calls:
+            # large arrays are not kept for sizes that do not come again
+            self._calls = {k: c for k, c in self._calls.items() if k[::2] == key[::2]}
+            self._calls[key] = self._gloo(nbytes) if way == "gloo" else self._call(*key)
+        call = self._calls[key]
         self._group.barrier()
         start = time.perf_counter()
         for _ in range(repeats):
             call()
         return (time.perf_counter() - start) / repeats
 
-    def _call(self, way: str, nbytes: int) -> Callable[[], object]:
-        n, group = nbytes // 4, self._group
-        if way == "gloo":
-            tensor = torch.zeros(n)
-            return lambda: dist.all_reduce(tensor)
-        array = group.empty(n) if way == "shared" else np.zeros(n, np.float32)
-        array[:] = 0
-        if way == MESSAGE:
-            return lambda: _there_and_back(group, array)
-        return lambda: group.all_reduce(array)
+    def _gloo(self, nbytes: int) -> Callable[[], object]:
+        tensor = torch.zeros(nbytes // 4)
+        return lambda: dist.all_reduce(tensor)
+
+    def _call(self, kind: str, way: str, nbytes: int) -> Callable[[], object]:
+        group = self._group
+        make = group.empty if way == "shared" else _touched
+        n = nbytes // 4
+        if kind == "all_gather":
+            part, whole = make(n // SIZE), make(n)
+            return lambda: group.all_gather(part, whole)
+        whole = make(n)
+        if kind == "reduce_scatter":
+            part = make(n // SIZE)
+            return lambda: group.reduce_scatter(whole, out=part)
+        if kind == "all_to_all":
+            result = make(n)
+            return lambda: group.all_to_all(whole, result)
+        roots = cycle(range(SIZE))
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: group.all_reduce(whole),
+            "broadcast": lambda: group.broadcast(whole, next(roots)),
+            "message": lambda: _there_and_back(group, whole),
+        }
+        return calls[kind]
 
     def close(self) -> None:
         self._group.close()
         dist.destroy_process_group()
 
 
-def _there_and_back(group: Group, array: np.ndarray[Any, Any]) -> None:
+def _touched(n: int) -> Array:
+    array = np.empty(n, np.float32)
+    array[:] = 0
+    return array
+
+
+def _there_and_back(group: Group, array: Array) -> None:
     other = 1 - group.rank
     if group.rank == 0:
         group.send(array, other)
@@ -102,11 +132,11 @@ class Pair:
     ) -> None:
         self._stack.close()
 
-    def seconds(self, way: str, nbytes: int, repeats: int) -> float:
+    def seconds(self, kind: str, way: str, nbytes: int, repeats: int) -> float:
         """As `Rank.seconds`. Raises BenchmarkError when no answer comes."""
         for process in self._ranks:
             assert process.stdin is not None
-            process.stdin.write(f"{way} {nbytes} {repeats}\n")
+            process.stdin.write(f"{kind} {way} {nbytes} {repeats}\n")
             process.stdin.flush()
         answer = self._ranks[0].stdout
         assert answer is not None
@@ -141,8 +171,8 @@ def main() -> None:
         os.sched_setaffinity(0, share(sorted(os.sched_getaffinity(0)), int(rank), SIZE))
     member = Rank(store, gloo, int(rank))
     for line in sys.stdin:
-        way, nbytes, repeats = line.split()
-        seconds = member.seconds(way, int(nbytes), int(repeats))
+        kind, way, nbytes, repeats = line.split()
+        seconds = member.seconds(kind, way, int(nbytes), int(repeats))
         if rank == "0":
             print(json.dumps(seconds), flush=True)
     member.close()

@@ -65,8 +65,7 @@ class MpiPair:
         return int(rank), file
 
     def seconds(self, kind: str, nbytes: int, repeats: int) -> float:
-        """The mean seconds on rank 0 of an "all-reduce" of zeros in place, or of a "message" of
-        them there and back."""
+        """The mean seconds of a call on rank 0, as `benchmarks.comm_ranks.Pair.seconds`."""
         for file in self._links.values():
             file.write(f"{kind} {nbytes} {repeats}\n")
             file.flush()
