@@ -40,6 +40,7 @@ class Group(Collectives[Array]):
     ) -> None:
         """Use `Group.join` or `Group.of`."""
         super().__init__(member)
+        self._send_now, self._receive_now = member.send_now, member.receive_now
         self._hold = hold
         self._place = place
         self._routes = Proved(member.rank, member.size)
@@ -140,6 +141,20 @@ class Group(Collectives[Array]):
         copy nothing in between. It lives as long as it is used. Raises OutOfMemory."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         return self._member.share(shape, np.dtype(dtype))
+
+    def send(self, array: Array, to: int, tag: int = 0) -> Array:
+        code = self._send_now(array, to, tag)
+        if code == 0:
+            return array
+        return super().send(array, to, tag) if code is None else self._member.passed(code, array)
+
+    def receive(self, array: Array, source: int | None, tag: int = 0) -> Array:
+        code = None if source is None else self._receive_now(array, source, tag)
+        if code == 0:
+            return array
+        if code is None:
+            return super().receive(array, source, tag)
+        return self._member.passed(code, array)
 
     def abort(self) -> None:
         """End the group: operations that run or come raise on all ranks. Does not block, and may

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,14 @@ from stack.comm.engine.routes import Route
 
 Array = NDArray[Any]
 ANYBODY: int = lib.HE_ANYBODY
+
+PassNow = Callable[[Array, int, int], int | None]
+"""Of an array, the other rank and a tag: 0 once the message is done, another code for `passed`;
+None where nothing has been done, as something is not as usual."""
+
+
+def not_now(array: Array, rank: int, tag: int) -> None:
+    """A `PassNow` of an engine that has none."""
 
 
 class Work(ABC):
@@ -65,6 +73,20 @@ class Engine(ABC):
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:
         """Begin to send to a rank or to receive from it, or from whichever sends first where
         `peer` is `ANYBODY`; those of one tag match in order."""
+
+    @property
+    def send_now(self) -> PassNow:
+        """`pass_message` of a send for what is usual."""
+        return not_now
+
+    @property
+    def receive_now(self) -> PassNow:
+        """The same of a receive."""
+        return not_now
+
+    def passed(self, code: int, array: Array) -> Array:
+        """What a message gives that `send_now` or `receive_now` has left, or raises what it met."""
+        raise NotImplementedError(f"message that ended with code {code}")
 
     def pass_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
         """As `message`, until it is done; gives the array."""

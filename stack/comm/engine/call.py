@@ -9,7 +9,7 @@ from typing import Any
 
 from hal.core.values import Collective, CollectiveKind
 from stack.comm.engine.codes import DTYPES, KINDS, REDUCES, REDUCING
-from stack.comm.engine.library import ffi, lib
+from stack.comm.engine.library import ffi
 from stack.comm.engine.names import learn
 
 _KEPT = 1024
@@ -23,7 +23,8 @@ class NativeCall:
     `stack.comm.group.Group`, and `count` is 0 where there are `counts` or a chunk program tells the
     lengths. `name` says what the call is for: calls of two names are two calls.
 
-    `native` and `numbers` are the call and its counts as the native engine takes them.
+    `native` and `numbers` are the call and its counts as the native engine takes them, `address`
+    and `numbers_at` where they lie.
     """
 
     kind: int
@@ -35,6 +36,8 @@ class NativeCall:
     name: str = ""
     native: Any = field(init=False, compare=False, repr=False)
     numbers: Any = field(init=False, compare=False, repr=False)
+    address: int = field(init=False, compare=False, repr=False)
+    numbers_at: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         counts = None if self.counts is None else tuple(map(int, self.counts))
@@ -49,8 +52,16 @@ class NativeCall:
         }
         numbers = ffi.NULL if counts is None else ffi.new("int64_t[]", counts)
         object.__setattr__(self, "counts", counts)
-        object.__setattr__(self, "native", ffi.new("he_call *", facts))
+        native = ffi.new("he_call *", facts)
+        object.__setattr__(self, "native", native)
         object.__setattr__(self, "numbers", numbers)
+        object.__setattr__(self, "address", address_of(native))
+        object.__setattr__(self, "numbers_at", address_of(numbers))
+
+
+def address_of(pointer: Any) -> int:
+    """Where a native value lies."""
+    return int(ffi.cast("uintptr_t", pointer))
 
 
 call_of = lru_cache(_KEPT)(NativeCall)
@@ -79,17 +90,19 @@ def native_of(call: Collective) -> NativeCall:
     )
 
 
-class SumCalls(dict[int, NativeCall]):
-    """The all-reduces by sum of an element type, by their count: `call_of` for the shortest way."""
+class EqualCalls(dict[int, NativeCall]):
+    """The calls of a kind and an element type whose parts all have as many elements, by that
+    number: `call_of` for the shortest way."""
 
-    def __init__(self, dtype: int) -> None:
+    def __init__(self, kind: int, dtype: int, reduce: int = 0, root: int = -1) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._of = kind, dtype, reduce, root
 
     def __missing__(self, count: int) -> NativeCall:
         if len(self) >= _KEPT:
             self.clear()
-        self[count] = made = NativeCall(lib.HE_ALL_REDUCE, self._dtype, count, reduce=lib.HE_SUM)
+        kind, dtype, reduce, root = self._of
+        self[count] = made = NativeCall(kind, dtype, count, root, reduce)
         return made
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from hal.core.values import Collective, CollectiveKind, ReduceKind
 from stack.comm.engine.base import ANYBODY, Engine
-from stack.comm.engine.call import NativeCall, SumCalls, call_of, native_of
+from stack.comm.engine.call import EqualCalls, NativeCall, call_of, native_of
 from stack.comm.engine.codes import NUMPY, NUMPY_CODES, REDUCES, BitReduce, Reduce
 from stack.comm.engine.library import lib
 
@@ -22,7 +22,15 @@ Result = TypeVar("Result")
 
 _SUM = ReduceKind.SUM
 _SEND, _RECV = lib.HE_SEND, lib.HE_RECV
-_SUMS = {dtype: SumCalls(code) for dtype, code in NUMPY_CODES.items()}
+_SUMS, _SCATTERED_SUMS, _GATHERS, _EXCHANGES = (
+    {dtype: EqualCalls(kind, code, reduce) for dtype, code in NUMPY_CODES.items()}
+    for kind, reduce in (
+        (lib.HE_ALL_REDUCE, lib.HE_SUM),
+        (lib.HE_REDUCE_SCATTER, lib.HE_SUM),
+        (lib.HE_ALL_GATHER, 0),
+        (lib.HE_ALL_TO_ALL, 0),
+    )
+)
 
 
 class Collectives(ABC, Generic[Result]):
@@ -37,6 +45,8 @@ class Collectives(ABC, Generic[Result]):
 
     def __init__(self, member: Engine) -> None:
         self._member = member
+        self._size = member.size
+        self._broadcasts: dict[int, dict[np.dtype[Any], EqualCalls]] = {}
 
     @property
     def rank(self) -> int:
@@ -46,7 +56,7 @@ class Collectives(ABC, Generic[Result]):
     @property
     def size(self) -> int:
         """The number of ranks."""
-        return self._member.size
+        return self._size
 
     @abstractmethod
     def _do(self, call: NativeCall, dst: Array, src: Array) -> Result:
@@ -124,14 +134,24 @@ class Collectives(ABC, Generic[Result]):
 
     def broadcast(self, array: Array, root: int) -> Result:
         """Give the root's array to all."""
-        kind, code = lib.HE_BROADCAST, code_of(array, array)
-        return self._do(call_of(kind, code, array.size, self._root(root)), array, array)
+        try:
+            call = self._broadcasts[root][array.dtype][array.size]
+        except KeyError:
+            calls = EqualCalls(lib.HE_BROADCAST, element_code(array), root=self._root(root))
+            self._broadcasts.setdefault(root, {})[array.dtype] = calls
+            call = calls[array.size]
+        return self._do(call, array, array)
 
     def all_gather(
         self, array: Array, out: Array | None = None, counts: Counts | None = None
     ) -> Result:
         """The ranks' arrays one after the other, on all. `counts` are their sizes where they
         differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
+        calls = _GATHERS.get(array.dtype)
+        if out is not None and counts is None and calls is not None:  # the short way
+            count = array.size
+            if out.dtype is array.dtype and out.size == count * self._size:
+                return self._do(calls[count], out, array)
         out = self._gathered(array, out, counts)
         kind, code = lib.HE_ALL_GATHER, code_of(array, out)
         return self._do(_in_parts(kind, code, array.size, counts), out, array)
@@ -171,6 +191,11 @@ class Collectives(ABC, Generic[Result]):
     ) -> Result:
         """Combine the ranks' arrays and give rank i part i. The parts are equal, or have `counts`
         elements. Without `out` a new array of one dimension."""
+        calls = _SCATTERED_SUMS.get(array.dtype)
+        if out is not None and reduce is _SUM and counts is None and calls is not None:
+            count = out.size  # the short way
+            if out.dtype is array.dtype and array.size == count * self._size:
+                return self._do(calls[count], out, array)
         if out is None:
             self._check_counts("reduce_scatter", counts)
             n = array.size // self.size if counts is None else counts[self.rank]
@@ -184,6 +209,12 @@ class Collectives(ABC, Generic[Result]):
     def all_to_all(self, array: Array, out: Array | None = None) -> Result:
         """Part j of rank i becomes part i of rank j; `out` may be `array`."""
         out = np.empty_like(array, order="C") if out is None else out
+        calls = _EXCHANGES.get(array.dtype)
+        size = array.size
+        if calls is not None and out.dtype is array.dtype and out.size == size:  # the short way
+            count, rest = divmod(size, self._size)
+            if not rest:
+                return self._do(calls[count], out, array)
         if array.size % self.size or out.size != array.size:
             raise InvalidCall(
                 f"all_to_all: {array.size} elements go to {out.size} in {self.size} equal parts"

@@ -16,20 +16,18 @@ import numpy as np
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.choose.predict import Element
-from stack.comm.engine.base import Array, Engine, Work
+from stack.comm.engine.base import Array, Engine, PassNow, Work
 from stack.comm.engine.buffers import readable, writable
-from stack.comm.engine.call import NativeCall
+from stack.comm.engine.call import NativeCall, address_of
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
-from stack.comm.engine.library import ffi, lib
+from stack.comm.engine.library import Caller, ffi, lib
 from stack.comm.engine.links import Connections
 from stack.comm.engine.meeting import MeshLine, Met
 from stack.comm.engine.names import learn
 from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
 NS = 1_000_000_000
-_collective = lib.he_collective
-_message = lib.he_message_pass
 _SEND = lib.HE_SEND
 _PENDING = lib.HE_PENDING
 _NULL = ffi.NULL
@@ -70,6 +68,7 @@ class Member(Engine):
         self.rank = rank
         self.size = len(met.hosts)
         self.heartbeat_s = silent_s or max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
+        self._caller: Any = None
         self._words = Words(key, rank, timeout_s, self.heartbeat_s, line)
         self.timeout_s = timeout_s
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
@@ -85,6 +84,8 @@ class Member(Engine):
                     os.close(descriptor)
             raise PluginError(f"group {key!r}: no memory or thread for it")
         self.native = ffi.gc(native, lib.he_group_release)
+        self._caller = Caller(self.native, address_of(native), self._timeout_ns)
+        self._collective = self._caller.collective
         self._followed = ""
         self._routes = None
         if len(local) < self.size:
@@ -101,22 +102,34 @@ class Member(Engine):
         """For calls from now on; how long a rank may be silent stays."""
         self._words = replace(self._words, timeout_s=timeout_s)
         self._timeout_ns = int(timeout_s * NS)
+        if self._caller is not None:
+            self._caller.wait_at_most(self._timeout_ns)
 
     def run(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
         if self._routes is not None:
             src, route = self._routed(call, dst, src, route)
+        elif route is None:
+            code = self._collective(call.address, call.numbers_at, dst, src)
+            if code == 0:
+                return dst
+            if code is not None:
+                return self._ended(code, (call, dst, src), dst)
         at = writable(dst)
         of = at if src is dst else readable(src)
         steps = _NULL if route is None else self._along(route)
-        code = _collective(self.native, call.native, steps, at, of, call.numbers, self._timeout_ns)
-        if code:
-            # A blocking call has not ended well, or not yet
-            keep = (call, at, of, route)
-            if code != _PENDING:
-                raise self.error()
-            Running(self, lib.he_left(), keep, dst).finish()
-        return dst
+        code = lib.he_collective(
+            self.native, call.native, steps, at, of, call.numbers, self._timeout_ns
+        )
+        return self._ended(code, (call, at, of, route), dst) if code else dst
+
+    def _ended(
+        self, code: int, keep: tuple[Any, ...], result: Array, message: bool = False
+    ) -> Array:
+        """The result of a blocking call that has not ended well, or not yet."""
+        if code != _PENDING:
+            raise self.error()
+        return Running(self, lib.he_left(), keep, result, message).finish()
 
     def start(
         self, call: NativeCall, dst: Array, src: Array, route: Route | None = None
@@ -140,12 +153,23 @@ class Member(Engine):
 
     def pass_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
         at = readable(array) if kind == _SEND else writable(array)
-        code = _message(self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns)
-        if code:
-            if code != _PENDING:
-                raise self.error()
-            Running(self, lib.he_left(), (at,), array, message=True).finish()
-        return array
+        code = lib.he_message_pass(
+            self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns
+        )
+        return self.passed(code, array, at) if code else array
+
+    @property
+    def send_now(self) -> PassNow:
+        send: PassNow = self._caller.send
+        return send
+
+    @property
+    def receive_now(self) -> PassNow:
+        receive: PassNow = self._caller.receive
+        return receive
+
+    def passed(self, code: int, array: Array, at: Any = None) -> Array:
+        return self._ended(code, (array, at), array, message=True)
 
     def _along(self, route: Route) -> Any:
         """The steps for the native engine."""

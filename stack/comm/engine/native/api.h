@@ -62,6 +62,8 @@ int64_t he_calls_of(he_group *group);
  * in steps; by a chunk program; HE_NO_WAY before the first one. */
 enum { HE_NO_WAY, HE_BY_POST, HE_BY_MAPPING, HE_BY_READING, HE_BY_SLICES, HE_BY_STEPS, HE_BY_PROGRAM };
 int he_way_of(he_group *group);
+/* How long a rank looks for another one before it sleeps: not long where the ranks that share its cores are more than these. */
+int64_t he_spin_ns(he_group *group);
 
 /* Memory that every rank of this host maps; NULL without memory. It is asked what there is before anything is taken,
  * and again before every part of it, as the other ranks of the host take theirs meanwhile. */

@@ -38,21 +38,16 @@ static he_piece piece_at(const he_transfer *t, const unsigned char *data, int64_
     return piece;
 }
 
-/* To another host, a record at a time. */
-static int64_t send_record(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *data) {
+/* A record of whatever is next, at once to another host, else as much of it as there is room for. */
+static int64_t send_some(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *data) {
     he_piece pieces[3];
     int count = 0;
     int64_t n = 0, left = t->total - t->moved;
     for (int64_t most = left < HE_RECORD_NBYTES ? left : HE_RECORD_NBYTES; n < most; n += pieces[count++].nbytes)
         pieces[count] = piece_at(t, data, t->moved + n, most - n);
+    if (!g->peers[peer].remote) return he_ring_put(g, lane, peer, pieces, count);
     /* that a connection has ended is heard on the life connection */
     return he_seal_put(&g->peers[peer].seals[lane], g->peers[peer].data[lane], pieces, count) > 0 ? n : 0;
-}
-
-static int64_t send_some(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *data) {
-    if (g->peers[peer].remote) return send_record(g, lane, peer, t, data);
-    he_piece piece = piece_at(t, data, t->moved, t->total - t->moved);
-    return he_ring_put(g, lane, peer, piece.at, piece.nbytes);
 }
 
 int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data, int *moved) {
@@ -86,15 +81,21 @@ static int64_t take_some(he_group *g, int lane, int peer, he_transfer *t, int64_
     return n * size;
 }
 
+/* What lies there is taken in parts, so that the other side writes some while this one reads some. */
 int he_receive(he_group *g, int lane, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, int *moved) {
     int code = HE_OK;
-    for (int64_t n = 1; n > 0 && !he_is_done(t); t->moved += n) {
+    for (int64_t used = 1; used > 0 && !he_is_done(t);) {
         unsigned char *at;
-        int64_t there;
+        int64_t there, n = 1;
         if ((code = he_channel_peek(g, lane, peer, &at, &there))) return code;
-        n = there > 0 ? take_some(g, lane, peer, t, size, sink, context, at, there, &code) : 0;
-        if (n > 0) he_channel_take(g, lane, peer, n);
-        if (n > 0) *moved = 1;
+        there = there < HE_RECORD_NBYTES ? there : HE_RECORD_NBYTES;
+        for (used = 0; used < there && n > 0 && !he_is_done(t); used += n) {
+            n = take_some(g, lane, peer, t, size, sink, context, at + used, there - used, &code);
+            t->moved += n;
+        }
+        if (used > 0) he_channel_take(g, lane, peer, used);
+        if (used > 0) *moved = 1;
+        if (code) return code;
     }
     return code;
 }

@@ -35,8 +35,9 @@ void he_channel_take(he_group *g, int lane, int peer, int64_t n);
 /* ring.c */
 int64_t he_rings_nbytes(int nlocal);
 void he_ring_bell(he_group *g, int lane, int rank);
-/* How many bytes were put, and how many lie at `at`; -1 where the ring cannot be right. */
-int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t n);
+/* How many bytes of the pieces were put, and how many lie at `at`; -1 where the ring cannot be right. */
+int64_t he_ring_put(he_group *g, int lane, int peer, const he_piece *pieces, int count);
+int he_ring_has(he_group *g, int lane, int peer);
 int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at);
 void he_ring_take(he_group *g, int lane, int peer, int64_t n);
 

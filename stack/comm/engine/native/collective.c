@@ -3,12 +3,23 @@
 #include "engine.h"
 
 #define SMALL_NBYTES 16384 /* up to here the data comes with the call, so that one exchange is enough */
+#define MOST_BRIEF_RANKS 65535
+#define BRIEF_LOOKS 40
 
+/* What one step has room for, too. */
 static int is_small(const he_group *g, const he_work *w) {
     int64_t most = w->call.count, size = he_nbytes_of(w->call.dtype);
     int n = !w->counts ? 0 : w->call.kind == HE_ALL_TO_ALL_V ? g->size * g->size : g->size;
     for (int i = 0; i < n; i++) most = w->counts[i] > most ? w->counts[i] : most;
-    return most * size * (he_for_each(w->call.kind) ? g->size : 1) <= SMALL_NBYTES && he_step_count(g, w) == 1;
+    return most * size * (he_for_each(w->call.kind) ? g->size : 1) <= SMALL_NBYTES;
+}
+
+/* All but name and sequence of a small call whose parts are equal, where they have room in 64 bits; else 0. */
+static uint64_t what(const he_group *g, const he_work *w) {
+    const he_call *c = &w->call;
+    if (c->digest || g->size > MOST_BRIEF_RANKS) return 0;
+    return 1 | (uint64_t)c->kind << 4 | (uint64_t)c->dtype << 8 | (uint64_t)c->reduce << 12 | (uint64_t)(c->root + 1) << 16 |
+           (uint64_t)c->count << 32;
 }
 
 /* The bytes from the start of this rank's source or destination to its end. */
@@ -33,7 +44,6 @@ static int separate(const he_group *g, const he_work *w) {
 
 static void tell(he_group *g, he_work *w) {
     he_said *said = &he_step_slot_of(g, g->here, w->number)->said;
-    w->call.sequence = g->sequence++;
     he_last_write(&g->ends[g->here].last, &w->call);
     said->call = w->call;
     said->dst = said->src = (he_place){0, 0};
@@ -45,28 +55,64 @@ static void tell(he_group *g, he_work *w) {
     if (w->dst && (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE)) said->dst = he_place_of(g, w->dst);
 }
 
+/* Ahead of the rest, which only a rank reads that does not look for a line, or has made another call. */
+static void show_brief(he_group *g, const he_work *w, uint64_t is) {
+    he_brief *brief = he_brief_of(g, g->here, w->first);
+    brief->what = is;
+    brief->name = w->call.name;
+    brief->sequence = (uint32_t)w->call.sequence;
+    if (w->within) he_step_show(g, w, 0, brief->data);
+    __atomic_store_n(&brief->post, w->first + 1, __ATOMIC_RELEASE);
+}
+
 static void come(he_group *g, he_work *w) {
     w->small = is_small(g, w);
     w->number = g->step_number++;
-    tell(g, w);
-    if (w->small) he_step_show(g, w, 0, he_step_slot_of(g, g->here, w->number)->data);
+    w->call.sequence = g->sequence++;
     w->first = g->posts;
+    uint64_t is = w->small ? what(g, w) : 0;
+    w->brief = is != 0;
+    w->within = w->brief && w->call.count * he_nbytes_of(w->call.dtype) * (he_for_each(w->call.kind) ? g->size : 1) <= BRIEF_NBYTES;
+    if (w->small && !w->within) he_step_show(g, w, 0, he_step_slot_of(g, g->here, w->number)->data);
+    if (w->brief) show_brief(g, w, is);
+    tell(g, w);
     he_post(g);
     w->shown = 1;
 }
 
+/* Whether a rank shows in one line that it has made the same call. */
+static int is_same(const he_group *g, const he_work *w, int i) {
+    const he_brief *brief = he_brief_of(g, i, w->first);
+    return w->brief && __atomic_load_n(&brief->post, __ATOMIC_ACQUIRE) == w->first + 1 && brief->what == what(g, w) &&
+           brief->name == w->call.name && brief->sequence == (uint32_t)w->call.sequence;
+}
+
+/* All but a rank that comes later show their lines meanwhile. */
+static int look(const he_group *g, const he_work *w, int i) {
+    for (int k = 0; w->brief && k < BRIEF_LOOKS; k++) {
+        if (is_same(g, w, i)) return 1;
+        he_relax();
+    }
+    return 0;
+}
+
+static int has_posted(const he_group *g, const he_work *w, int i) {
+    return (int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - w->first) > 0;
+}
+
 static int differs(he_group *g, const he_work *w, int i) {
-    return he_differs(g, g->ranks[i], &w->call, &he_step_slot_of(g, i, w->number)->said.call);
+    return is_same(g, w, i) ? HE_OK : he_differs(g, g->ranks[i], &w->call, &he_step_slot_of(g, i, w->number)->said.call);
 }
 
 /* Tells of the call, waits until all have told of theirs, and compares. HE_PENDING when the budget is used up. */
 int he_arrive(he_group *g, he_work *w) {
-    int code = w->shown ? HE_OK : he_look(g);
+    int code = w->shown ? HE_OK : he_look(g), left = 0;
     if (code) return code;
     if (!w->shown) come(g, w);
-    for (int i = 0; i < g->size; i++) /* those who are there first, so that a late one does not hide a wrong one */
-        if ((int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - w->first) > 0 && (code = differs(g, w, i))) return code;
-    for (int i = 0; i < g->size; i++)
+    for (int i = 0; i < g->size; i++) left += i != g->here && !look(g, w, i);
+    for (int i = 0; left && i < g->size; i++) /* those who are there first, so that a late one does not hide a wrong one */
+        if (has_posted(g, w, i) && (code = differs(g, w, i))) return code;
+    for (int i = 0; left && i < g->size; i++)
         if (i != g->here && ((code = he_await(g, w, i, w->first)) || (code = differs(g, w, i)))) return code;
     w->arrived = 1;
     return HE_OK;
@@ -76,7 +122,8 @@ static int way_of(he_group *g, const he_work *w) {
     if (w->small) return HE_BY_POST;
     he_attach_try(g);
     if (he_direct(g, w, w->number)) return HE_BY_MAPPING;
-    if (he_attached(g, w, w->number)) return HE_BY_READING;
+    /* what is not reduced and fits into one step goes through the cache faster than page by page through the kernel */
+    if (he_attached(g, w, w->number) && (he_reduces(w->call.kind) || he_step_count(g, w) > 1)) return HE_BY_READING;
     return w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE ? HE_BY_SLICES : HE_BY_STEPS;
 }
 

@@ -29,8 +29,10 @@
 #define STEP_NBYTES (256LL << 10)  /* what a rank shows the others in a step */
 #define CHUNK_NBYTES (128LL << 10) /* what a rank shows in a stage of a sliced reduction */
 #define STREAM_NBYTES (4LL << 20)  /* from here on a destination does not stay in the cache */
+#define BRIEF_NBYTES 40            /* data that is shown in one cache line with its call */
 #define STEP_SLOTS 2
 #define CHUNK_SLOTS 6
+#define CORES 1024
 #define LOOK_NS 5000000            /* how often a sleeping wait looks around */
 
 enum { HE_UNTRIED, HE_ATTACHED, HE_REFUSED };
@@ -62,14 +64,26 @@ typedef struct {
     uint64_t calls[2][sizeof(he_call) / 8];
 } he_last;
 
+/* A small call in one cache line: whoever reads that it is there has all of it, and its data if that is as short. `post` is
+ * what `posted` is once the rank has shown the call whole; `what` and `name` stand for the call. */
+typedef struct {
+    _Alignas(LINE) uint32_t post;
+    uint32_t sequence;
+    uint64_t what, name;
+    unsigned char data[BRIEF_NBYTES];
+} he_brief;
+_Static_assert(offsetof(he_brief, data) + BRIEF_NBYTES == 64, "a line");
+
 /* A rank's end of the segment. `posted` counts what it has shown, and wraps. */
 typedef struct {
     _Alignas(LINE) uint32_t posted;
     uint32_t sleepers;
+    he_brief brief[2]; /* by the number of the post that follows it */
     _Alignas(LINE) uint64_t beat;
     uint32_t presence;   /* enum HE_HERE... */
     he_last last;
     uint64_t probe, probe_at; /* a number, and where its process has it too */
+    _Alignas(LINE) uint64_t cores[CORES / 64]; /* those that it may run on; none before it has told */
     _Alignas(LINE) uint32_t bells[2], asleep[2], over[2]; /* by lane; `over` of a rank that leaves */
     _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
     he_failure failure;
@@ -98,6 +112,7 @@ typedef struct {
     he_last last;        /* of a rank of another host, as it was told */
     int deaf;            /* nothing is believed any more that comes over the connection */
     int data[2];         /* sockets to a rank of another host, by lane; else -1 */
+    uint64_t taken[2], put[2]; /* by lane: what was seen last of the ring to a rank of this host, and of that from it */
     he_seal seals[3];    /* of those, and of `life` */
     he_shared *shared;   /* its memories that this process maps, under the group's lock */
 } he_peer;
@@ -117,7 +132,8 @@ struct he_group {
     int rank, size, nlocal, here; /* `here` is this rank's index among the host's */
     int *index;            /* of a rank among the host's ranks; -1 for one of another host */
     int *ranks;            /* the host's ranks */
-    int64_t heartbeat_ns, beat_ns, spin_ns;
+    int64_t heartbeat_ns, beat_ns;
+    _Atomic int64_t spin_ns; /* 0 before all ranks of the host have told of their cores */
     int64_t next_beat_ns;  /* the watch's own */
     struct he_message *telling; /* what is on its way over `life` to each rank of another host */
     int told, introduced;  /* the news that it sent, and whether it showed itself to the ranks of this host */
@@ -173,6 +189,7 @@ typedef struct he_work {
     int arrived;           /* whether all ranks have come to it */
     int shown;             /* whether this rank has told of it */
     int small;             /* whether that carries its data already */
+    int brief, within;     /* whether it does so in one line, and its data, too, is in that line */
     uint32_t first, number; /* the post that tells of it, and the step of its slot */
 } he_work;
 
@@ -192,6 +209,9 @@ static inline void he_relax(void) {
 static inline he_step_slot *he_step_slot_of(const he_group *g, int rank, uint32_t number) {
     return &g->steps[rank * STEP_SLOTS + number % STEP_SLOTS];
 }
+
+/* Where a rank of the host shows the small call that post `first` tells of. */
+static inline he_brief *he_brief_of(const he_group *g, int i, uint32_t first) { return &g->ends[i].brief[first % 2]; }
 
 static inline he_chunk_slot *he_chunk_slot_of(const he_group *g, int rank, uint32_t number) {
     return &g->chunks[rank * CHUNK_SLOTS + number % CHUNK_SLOTS];
@@ -223,6 +243,7 @@ void he_last_ended(he_last *last, uint64_t calls);
 he_call he_last_read(const he_last *last, int *done);
 void he_last_init(he_last *last);
 /* wait.c */
+void he_tell_cores(he_group *g);
 void he_post(he_group *g);
 int he_await(he_group *g, const he_work *w, int rank, uint32_t number);
 int he_await_all(he_group *g, const he_work *w, uint32_t number);

@@ -2,18 +2,8 @@
 #include "message.h"
 #include "peer.h"
 #include <limits.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define SPIN_NS 30000
-#define CROWDED_SPIN_NS 2000 /* where ranks wait for the core that this one would spin on */
-
-static int64_t spin_ns(int nlocal) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    return !sched_getaffinity(0, sizeof cores, &cores) && CPU_COUNT(&cores) < nlocal ? CROWDED_SPIN_NS : SPIN_NS;
-}
 
 static void free_all(he_group *g) {
     for (int r = 0; r < g->size; r++)
@@ -38,7 +28,6 @@ static he_group *new_group(int rank, int size, int nlocal) {
     g->rank = rank;
     g->size = size;
     g->nlocal = nlocal;
-    g->spin_ns = spin_ns(nlocal);
     g->tail = &g->queue;
     g->index = malloc(size * sizeof *g->index);
     g->ranks = malloc(size * sizeof *g->ranks);
@@ -93,6 +82,7 @@ he_group *he_group_new(int rank, int size, int nlocal, const int *local, int seg
     if (he_segment_map(g, segment)) {
         he_last_init(&g->ends[g->here].last);
         he_attach_offer(g);
+        he_tell_cores(g);
     }
     if (g->head && g->mesh) he_bind(g);
     if (g->head && he_watch_add(g)) {

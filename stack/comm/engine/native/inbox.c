@@ -3,6 +3,7 @@
 #include "message.h"
 
 #define KEPT_NBYTES (1LL << 30) /* of a group: what came before it was wanted */
+#define LOOKS 40                  /* for a message that may come at once */
 #define ASKED_NBYTES (16LL << 20) /* after so much more it is asked again what the machine has left */
 
 typedef struct he_kept {
@@ -14,7 +15,8 @@ typedef struct he_kept {
 static void into_work(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
     he_work *w = context;
     int64_t size = he_nbytes_of(w->call.dtype);
-    memcpy(w->dst + at * size, bytes, n * size);
+    if (w->call.count * size < STREAM_NBYTES) memcpy(w->dst + at * size, bytes, n * size);
+    else he_stream(w->dst + at * size, bytes, n * size);
 }
 
 static void into_kept(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
@@ -111,8 +113,8 @@ static int receive_wanted(he_group *g, int peer, he_queue *q, int *moved) {
     he_message_work *m = q->coming;
     int any = 0, size = he_nbytes_of(m->work.call.dtype);
     int code = he_receive(g, HE_MESSAGES, peer, &m->transfer, size, into_work, &m->work, &any);
-    if (any) m->moved_ns = he_now();
     *moved |= any;
+    if (any && !he_is_done(&m->transfer)) m->moved_ns = he_now();
     if (code || !he_is_done(&m->transfer)) return code;
     q->coming = NULL;
     he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
@@ -154,6 +156,19 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
         he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
     }
     return HE_OK;
+}
+
+int he_inbox_alone(he_group *g, int peer, he_message_work *m) {
+    he_queue *q = &g->messages[2 * peer + 1];
+    he_frame came;
+    int code = HE_OK, moved = 0;
+    if (q->kept || q->keeping) return HE_OK;
+    for (int k = 0; k < LOOKS && !next_head(g, peer, q, &came, &code) && !code; k++) he_relax();
+    if (code || !next_head(g, peer, q, &came, &code) || came.call.digest != m->work.call.digest) return code;
+    q->came++;
+    m->transfer.frame.number = came.number; /* of one tag they match in order */
+    m->transfer.frame.call.sequence = came.call.sequence;
+    return he_receive(g, HE_MESSAGES, peer, &m->transfer, he_nbytes_of(m->work.call.dtype), into_work, &m->work, &moved);
 }
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {

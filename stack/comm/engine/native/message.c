@@ -7,6 +7,7 @@
 #define IDLE_NS 500000000LL
 #define BUDGET_NS 20000000LL /* how long a blocking call moves messages before its thread looks around */
 #define LOOKS 4              /* between two looks at the clock */
+#define PEEKS 16             /* at what may have come, between two looks at all else */
 #define ALONE 6              /* this part of the time awake lets nobody else go first */
 
 he_message_work *he_message_first(he_group *g, int queue) {
@@ -43,10 +44,10 @@ static int check(he_group *g, int queue, const he_message_work *m, int away) {
 
 static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
     int any = 0, code = he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src, &any);
-    if (any) m->moved_ns = he_now();
     *moved |= any;
     if (code) return code;
     if (he_is_done(&m->transfer)) he_message_finish(g, queue, &m->work, HE_OK);
+    else if (any) m->moved_ns = he_now();
     return HE_OK;
 }
 
@@ -128,20 +129,27 @@ static int has_messages(he_group *g) {
 
 static int is_done(const he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE); }
 
+/* A moment in which what a rank of this host sends may come, where that is what this one waits for. */
+static void look_into(he_group *g, const he_work *w) {
+    int peer = w && w->call.root == g->rank ? atomic_load_explicit(&((const he_message_work *)w)->peer, memory_order_relaxed) : HE_ANYBODY;
+    for (int k = 0; peer != HE_ANYBODY && !g->peers[peer].remote && k < PEEKS && !he_ring_has(g, HE_MESSAGES, peer); k++) he_relax();
+}
+
 /* Until a message is done, or all are (NULL), at most for `budget_ns`: awake as long as messages move, and a moment
  * longer, at first alone, then letting others of this core go first, of whom the awaited rank may be one. */
 static void move(he_group *g, const he_work *w, int64_t budget_ns) {
-    int64_t began_ns = he_now(), idle_ns = began_ns;
+    int64_t began_ns = w ? ((const he_message_work *)w)->moved_ns : he_now(), idle_ns = began_ns, spin_ns = he_spin_ns(g);
     int moved, idle = 0;
     while (!turn_all(g, &moved) && (w ? !is_done(w) : has_messages(g))) {
         idle = moved ? 0 : idle + 1;
+        look_into(g, w);
         he_relax();
         if (idle % LOOKS != 1) continue;
         int64_t now_ns = he_now();
         if (now_ns - began_ns > budget_ns) return;
         if (idle == 1) idle_ns = now_ns;
-        else if (now_ns - idle_ns > g->spin_ns) pause_for(g);
-        else if (now_ns - idle_ns > g->spin_ns / ALONE) sched_yield();
+        else if (now_ns - idle_ns > spin_ns) pause_for(g);
+        else if (now_ns - idle_ns > spin_ns / ALONE) sched_yield();
     }
 }
 
@@ -168,37 +176,55 @@ static void *serve(void *argument) {
 static int served(he_group *g) { return g->messaging || (g->messaging = he_thread_start(g, serve)); }
 
 /* Under the lock. The call's number is the pair's own. */
-static void post(he_group *g, int queue, he_message_work *m) {
-    he_queue *q = &g->messages[queue];
-    m->work.call.sequence = q->number++;
+static void number(he_group *g, int queue, he_message_work *m) {
+    m->work.call.sequence = g->messages[queue].number++;
     m->transfer = he_transfer_of(&m->work.call, m->work.call.sequence, m->work.call.count * he_nbytes_of(m->work.call.dtype));
-    *(q->first ? &q->last->next : &q->first) = &m->work;
-    q->last = &m->work;
     m->posted = g->nposted++;
     g->nmessages++;
+}
+
+/* Under the lock. Behind the others, or in front of them where it has begun before they came. */
+static void enqueue(he_group *g, int queue, he_message_work *m, int first) {
+    he_queue *q = &g->messages[queue];
+    if (first) m->work.next = q->first;
+    *(first || !q->first ? &q->first : &q->last->next) = &m->work;
+    if (!m->work.next) q->last = &m->work;
+}
+
+static void post(he_group *g, int queue, he_message_work *m) {
+    number(g, queue, m);
+    enqueue(g, queue, m, 0);
 }
 
 static int queue_of(const he_group *g, int kind, int peer) {
     return peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV);
 }
 
-static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
-                                    int64_t timeout_ns) {
-    he_message_work *m = calloc(1, sizeof *m);
-    if (!m) return NULL;
+static he_message_work message_of(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
+                                  int64_t timeout_ns) {
     int to = kind == HE_SEND ? peer : g->rank;
-    m->work = (he_work){.group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns};
-    m->work.call = (he_call){.count = count, .digest = (uint64_t)tag, .kind = HE_SEND, .dtype = dtype, .root = to};
-    m->moved_ns = he_now();
-    atomic_init(&m->peer, peer);
-    atomic_init(&m->work.refs, 2); /* the caller's and the queue's */
-    atomic_fetch_add(&g->refs, 1);
-    return m;
+    return (he_message_work){
+        .work = {
+            .group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns, .refs = 2, /* the caller's and the queue's */
+            .call = {.count = count, .digest = (uint64_t)tag, .kind = HE_SEND, .dtype = dtype, .root = to},
+        },
+        .peer = peer,
+    };
+}
+
+static he_message_work *kept(const he_message_work *m) {
+    he_message_work *copy = malloc(sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *m;
+    copy->moved_ns = he_now();
+    atomic_fetch_add(&m->work.group->refs, 1);
+    return copy;
 }
 
 he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
                           int64_t timeout_ns) {
-    he_message_work *m = atomic_load(&g->forked) ? NULL : new_message(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
+    he_message_work one = message_of(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
+    he_message_work *m = atomic_load(&g->forked) ? NULL : kept(&one);
     if (!m) return NULL;
     pthread_mutex_lock(&g->lock);
     int started = served(g);
@@ -227,15 +253,55 @@ static void hand_on(he_group *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+/* Begins a message while there is no other one. Whether it is done, or has failed. */
+static int begin_alone(he_group *g, int queue, he_message_work *m, int *code) {
+    int moved = 0;
+    if ((*code = he_look(g))) return 1;
+    if (queue % 2) *code = he_inbox_alone(g, queue / 2, m);
+    else *code = he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src, &moved);
+    return *code || he_is_done(&m->transfer);
+}
+
+/* A message to or from a rank of this host, where there is no other one, mostly needs no place in a queue. 0 where it does,
+ * or others are there. */
+static int pass_alone(he_group *g, int queue, he_message_work *m, int *code, he_message_work **left) {
+    if (queue == he_from_anybody(g) || g->peers[queue / 2].remote) return 0;
+    pthread_mutex_lock(&g->lock);
+    int alone = !g->moving && !g->nmessages;
+    if (alone) number(g, queue, m);
+    if (alone) g->moving = 1;
+    pthread_mutex_unlock(&g->lock);
+    if (!alone) return 0;
+    int ended = begin_alone(g, queue, m, code);
+    if (!ended && !(*left = kept(m))) ended = *code = he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
+    pthread_mutex_lock(&g->lock);
+    if (!ended) {
+        enqueue(g, queue, *left, 1);
+        if (queue % 2 && m->transfer.moved) g->messages[queue].coming = *left;
+    }
+    g->nmessages -= ended;
+    int ending = g->ending;
+    pthread_mutex_unlock(&g->lock);
+    if (ended && ending) he_part(g);
+    return 1;
+}
+
 int he_message_pass(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag, int64_t timeout_ns) {
     if (atomic_load(&g->forked)) return HE_FORKED;
-    he_message_work *m = new_message(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
-    if (!m) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
-    pthread_mutex_lock(&g->lock);
-    int moves = !g->moving;
-    g->moving = 1;
-    post(g, queue_of(g, kind, peer), m);
-    pthread_mutex_unlock(&g->lock);
+    he_message_work one = message_of(g, kind, dtype, count, buffer, peer, tag, timeout_ns), *m = NULL;
+    int queue = queue_of(g, kind, peer), code = HE_OK, moves = pass_alone(g, queue, &one, &code, &m);
+    if (moves && !m) {
+        hand_on(g);
+        return code;
+    }
+    if (!moves) {
+        if (!(m = kept(&one))) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
+        pthread_mutex_lock(&g->lock);
+        moves = !g->moving;
+        g->moving = 1;
+        post(g, queue, m);
+        pthread_mutex_unlock(&g->lock);
+    }
     if (moves) {
         move(g, &m->work, BUDGET_NS);
         hand_on(g);
@@ -243,7 +309,7 @@ int he_message_pass(he_group *g, int kind, int dtype, int64_t count, void *buffe
         he_ring_bell(g, HE_MESSAGES, g->rank);
     }
     if (!is_done(&m->work)) return he_work_leave(&m->work);
-    int code = m->work.status;
+    code = m->work.status;
     he_work_release(&m->work);
     return code;
 }

@@ -18,6 +18,8 @@ static inline int he_from_anybody(const he_group *g) { return 2 * g->size; }
 he_message_work *he_message_first(he_group *g, int queue);
 void he_message_finish(he_group *g, int queue, he_work *w, int code);
 /* inbox.c */
+/* A receive that has no place in a queue: what there is of the next message, where that is for it; `m` has not moved else. */
+int he_inbox_alone(he_group *g, int peer, he_message_work *m);
 int he_inbox_turn(he_group *g, int peer, int *moved);
 void he_inbox_free(he_queue *q);
 

@@ -203,7 +203,7 @@ static int pause_for(he_group *g, he_work *w) {
     he_program *p = w->program;
     he_interest interest = {p->sends, p->receives};
     int moved = 0, code = HE_OK;
-    if (he_now() - p->moved_ns < g->spin_ns) {
+    if (he_now() - p->moved_ns < he_spin_ns(g)) {
         sched_yield();
         return HE_OK;
     }

@@ -23,30 +23,46 @@ void he_ring_bell(he_group *g, int lane, int rank) {
     he_wake(&end->bells[lane]);
 }
 
-int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t n) {
+int64_t he_ring_put(he_group *g, int lane, int peer, const he_piece *pieces, int count) {
     he_ring *ring = ring_of(g, lane, g->rank, peer);
-    int64_t all = room(g->nlocal);
-    uint64_t put = __atomic_load_n(&ring->put, __ATOMIC_RELAXED);
-    int64_t held = he_ring_holds(put, __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE), all), free = all - held;
-    int64_t at = (int64_t)(put % (uint64_t)all), first;
-    n = n < free ? n : free;
-    if (held < 0) return -1;
-    if (n <= 0) return 0;
-    first = n < all - at ? n : all - at;
-    memcpy(bytes_of(ring) + at, bytes, first);
-    memcpy(bytes_of(ring), (const unsigned char *)bytes + first, n - first);
-    __atomic_store_n(&ring->put, put + n, __ATOMIC_SEQ_CST);
+    uint64_t *taken = &g->peers[peer].taken[lane], put = __atomic_load_n(&ring->put, __ATOMIC_RELAXED);
+    int64_t all = room(g->nlocal), wanted = 0, done = 0, held = he_ring_holds(put, *taken, all);
+    for (int i = 0; i < count; i++) wanted += pieces[i].nbytes;
+    if (held < 0 || all - held < wanted) { /* than is known to be free */
+        uint64_t now = __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE);
+        if ((held = he_ring_holds(put, now, all)) < 0) return -1;
+        *taken = now;
+    }
+    for (int i = 0; i < count && done < all - held; i++) {
+        int64_t n = pieces[i].nbytes, free = all - held - done, at = (int64_t)((put + done) % (uint64_t)all), first;
+        n = n < free ? n : free;
+        first = n < all - at ? n : all - at;
+        memcpy(bytes_of(ring) + at, pieces[i].at, first);
+        memcpy(bytes_of(ring), (const unsigned char *)pieces[i].at + first, n - first);
+        done += n;
+    }
+    if (!done) return 0;
+    __atomic_store_n(&ring->put, put + done, __ATOMIC_SEQ_CST);
     he_ring_bell(g, lane, peer);
-    return n;
+    return done;
+}
+
+/* Whether more has come than was seen. */
+int he_ring_has(he_group *g, int lane, int peer) {
+    return __atomic_load_n(&ring_of(g, lane, peer, g->rank)->put, __ATOMIC_RELAXED) != g->peers[peer].put[lane];
 }
 
 /* How many bytes lie at `at`, up to the ring's end. */
 int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at) {
     he_ring *ring = ring_of(g, lane, peer, g->rank);
-    int64_t all = room(g->nlocal);
-    uint64_t taken = __atomic_load_n(&ring->taken, __ATOMIC_RELAXED);
-    int64_t there = he_ring_holds(__atomic_load_n(&ring->put, __ATOMIC_ACQUIRE), taken, all);
+    uint64_t *put = &g->peers[peer].put[lane], taken = __atomic_load_n(&ring->taken, __ATOMIC_RELAXED);
+    int64_t all = room(g->nlocal), there = he_ring_holds(*put, taken, all);
     int64_t start = (int64_t)(taken % (uint64_t)all);
+    if (there < HE_FRAME_NBYTES) { /* of what is known to be there */
+        uint64_t now = __atomic_load_n(&ring->put, __ATOMIC_ACQUIRE);
+        if ((there = he_ring_holds(now, taken, all)) < 0) return -1;
+        *put = now;
+    }
     *at = bytes_of(ring) + start;
     return there < all - start ? there : all - start;
 }

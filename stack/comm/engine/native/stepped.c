@@ -4,8 +4,9 @@
 
 typedef struct { int64_t at, n; } he_span;
 
-/* Elements of one part that a step moves. */
+/* Elements of one part that a step moves: all of it in a small call, whose parts lie side by side where they are equal. */
 static int64_t unit(const he_group *g, const he_work *w) {
+    if (w->small && !w->counts) return w->call.count;
     int64_t n = STEP_NBYTES / he_nbytes_of(w->call.dtype) / (he_for_each(w->call.kind) ? g->size : 1);
     return n > 64 ? n / 64 * 64 : n;
 }
@@ -42,7 +43,7 @@ void he_step_show(const he_group *g, const he_work *w, int64_t step, unsigned ch
 /* A rank's part for this one, as it lies in its slot. */
 static const unsigned char *shown(const he_group *g, const he_work *w, int from, uint32_t number) {
     int64_t offset = he_for_each(w->call.kind) ? g->rank * unit(g, w) * he_nbytes_of(w->call.dtype) : 0;
-    return he_step_slot_of(g, from, number)->data + offset;
+    return (w->within ? he_brief_of(g, g->index[from], w->first)->data : he_step_slot_of(g, from, number)->data) + offset;
 }
 
 static void take_reduced(const he_group *g, const he_work *w, int64_t step, uint32_t number) {

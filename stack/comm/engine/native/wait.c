@@ -2,6 +2,55 @@
 #include "channel.h"
 #include <sched.h>
 
+#define SPIN_NS 200000 /* longer than waking a rank takes: else ranks that sleep once make each other sleep again */
+#define CROWDED_SPIN_NS 2000 /* where ranks wait for the core that this one would spin on */
+
+/* Which cores this rank may run on, as the ranks of its host may have one each. */
+void he_tell_cores(he_group *g) {
+    uint64_t *told = g->ends[g->here].cores;
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof cores, &cores)) CPU_SET(0, &cores);
+    for (int word = 0; word < CORES / 64; word++) {
+        uint64_t bits = 0;
+        for (int bit = 0; bit < 64; bit++) bits |= (uint64_t)!!CPU_ISSET(64 * word + bit, &cores) << bit;
+        __atomic_store_n(&told[word], bits, __ATOMIC_RELAXED);
+    }
+}
+
+/* Whether the ranks that share cores with this one, or with one that does, have fewer than they are. -1 before all have told. */
+static int crowded(const he_group *g) {
+    uint64_t all[CORES / 64];
+    int ranks = 0, before = -1, cores = 0;
+    for (int word = 0; word < CORES / 64; word++) all[word] = __atomic_load_n(&g->ends[g->here].cores[word], __ATOMIC_RELAXED);
+    while (ranks != before) {
+        before = ranks;
+        ranks = 0;
+        for (int i = 0; i < g->nlocal; i++) {
+            uint64_t theirs[CORES / 64], told = 0, shared = 0;
+            for (int word = 0; word < CORES / 64; word++) {
+                theirs[word] = __atomic_load_n(&g->ends[i].cores[word], __ATOMIC_RELAXED);
+                told |= theirs[word];
+                shared |= theirs[word] & all[word];
+            }
+            if (!told) return -1;
+            for (int word = 0; shared && word < CORES / 64; word++) all[word] |= theirs[word];
+            ranks += !!shared;
+        }
+    }
+    for (int word = 0; word < CORES / 64; word++) cores += __builtin_popcountll(all[word]);
+    return cores < ranks;
+}
+
+int64_t he_spin_ns(he_group *g) {
+    int64_t known = atomic_load_explicit(&g->spin_ns, memory_order_relaxed);
+    if (known) return known;
+    int is = crowded(g);
+    if (is < 0) return CROWDED_SPIN_NS;
+    atomic_store_explicit(&g->spin_ns, known = is ? CROWDED_SPIN_NS : SPIN_NS, memory_order_relaxed);
+    return known;
+}
+
 static int has_posted(const he_group *g, int i, uint32_t number) {
     return (int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - number) > 0;
 }
@@ -22,9 +71,9 @@ static int look(const he_group *g, int i, uint32_t number, int times) {
 }
 
 /* First alone, then letting others of this core go first, of whom the awaited rank may be one. */
-static int spin(const he_group *g, int i, uint32_t number) {
+static int spin(he_group *g, int i, uint32_t number) {
     if (look(g, i, number, 40)) return 1;
-    for (int64_t until_ns = he_now() + g->spin_ns; he_now() < until_ns; sched_yield())
+    for (int64_t until_ns = he_now() + he_spin_ns(g); he_now() < until_ns; sched_yield())
         if (look(g, i, number, 4)) return 1;
     return 0;
 }

@@ -157,7 +157,7 @@ static void speak_near(int lane, const unsigned char *bytes, int64_t n) {
 static he_work *begin_receive(int peer) {
     int64_t count = below(9), dtype = below(3);
     void *buffer = malloc(count * he_nbytes_of((int)dtype)); /* so that a byte too much is found */
-    he_message_work *m = new_message(g, HE_RECV, (int)dtype, count, buffer, peer, below(3), TIMEOUT_NS);
+    he_message_work one = message_of(g, HE_RECV, (int)dtype, count, buffer, peer, below(3), TIMEOUT_NS), *m = kept(&one);
     pthread_mutex_lock(&g->lock);
     post(g, below(6) ? 2 * peer + 1 : he_from_anybody(g), m);
     pthread_mutex_unlock(&g->lock);
