@@ -245,7 +245,7 @@ def gather(d: Growing) -> Node:
 
 def scatter_add(d: Growing) -> Node:
     x = d.pick(op="scatter")
-    if not x.shape:
+    if not x.shape or x.dtype is DType.BOOL:  # of which there is no sum
         return x
     axis = d.number(0, len(x.shape) - 1)
     shape = tuple(d.choice(SIZES[:6]) for _ in range(d.number(0, 2)))
