@@ -368,6 +368,11 @@ class SizedGraph:
         """Its launches on the engine's device, which makes them."""
         self._values = facts.values(self._sizes.values())
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its sizes are numbers."""
+        return not self._holes
+
     def _note(self, size: int) -> Any:
         given: object = size
         if type(given) is not Size:

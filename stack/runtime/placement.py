@@ -1,10 +1,12 @@
-"""Where the buffers of a compiled graph are: temporaries in one arena, those that wait in the
-host's memory in another one there, the rest given at each run. Pure."""
+"""Where the buffers of a compiled graph are: temporaries in one arena, or in outputs that are not
+written yet, those that wait in the host's memory in another one there, the rest given at each run.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from hal.core.values import ParamKind
@@ -15,9 +17,10 @@ from stack.compiler.program import (
     CompiledGraph,
     CopyCall,
     ExchangeCall,
+    KernelCall,
     LoopCall,
 )
-from stack.memory.plan import Layout, Lifetime, plan
+from stack.memory.plan import Layout, Lifetime, Part, plan
 from stack.runtime.hazards import Access, ByteRange
 
 
@@ -32,21 +35,48 @@ class BufferRange:
     whole: bool = False
 
 
+GUEST_NBYTES = 1 << 16
+"""From which size on temporaries lie in outputs: places there are given at each run, which takes
+longer than small ones are worth."""
+
+
 class Placement:
     """The places of a graph's buffers, temporaries by a layout of as many bytes or more if one is
     given. An updated output is at its input's position."""
 
     def __init__(self, graph: CompiledGraph, alignment: int, layout: Layout | None = None) -> None:
-        self.layout = layout or plan(lifetimes(graph, graph.temps), alignment)
-        self.host = plan(lifetimes(graph, host_sizes(graph), "host"), alignment)
         count = len(graph.inputs)
         updated = dict(graph.updates)
+        fresh = [i for i, t in enumerate(graph.outputs) if i not in updated]
+        self._rooms = [i for i in fresh if graph.outputs[i].nbytes >= GUEST_NBYTES]
+        self.layout = layout or self._planned(graph, alignment)
+        self.host = plan(lifetimes(graph, host_sizes(graph), "host"), alignment)
         self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
         self._sizes = [t.nbytes for t in (*graph.inputs, *graph.outputs)]
 
+    def _planned(self, graph: CompiledGraph, alignment: int) -> Layout:
+        """A layout in which large temporaries of kernels may lie in outputs that these write
+        later."""
+        if any(isinstance(c, LoopCall) for c in graph.calls):
+            return plan(lifetimes(graph, graph.temps), alignment)
+        others = [r for c in graph.calls if not isinstance(c, KernelCall) for r in refs(c)]
+        large = {i for i, n in enumerate(graph.temps) if n >= GUEST_NBYTES}
+        guests = large - {r.index for r in others if r.kind == "temp"}
+        outputs = _in_parts(graph, [t.nbytes for t in graph.outputs], "output")
+        end = len(graph.calls)
+        rooms = [
+            Lifetime(o.nbytes, o.first, end, tuple(replace(p, last=end) for p in o.parts))
+            for o in (outputs[i] for i in self._rooms)
+        ]
+        temps = _in_parts(graph, graph.temps, "temp")
+        return plan(temps, alignment, rooms, guests)
+
     def place(self, ref: BufferRef) -> BufferRange:
         if ref.kind == "temp":
-            return BufferRange(None, self.layout.offsets[ref.index] + ref.offset_nbytes, ref.nbytes)
+            room = self.layout.room(ref.index)
+            memory = None if room is None else self._outputs[self._rooms[room]]
+            begin = self.layout.offsets[ref.index] + ref.offset_nbytes
+            return BufferRange(memory, begin, ref.nbytes)
         if ref.kind == "host":
             return BufferRange("host", self.host.offsets[ref.index], ref.nbytes)
         argument = ref.index if ref.kind == "input" else self._outputs[ref.index]
@@ -128,3 +158,47 @@ def _note_spans(
                 spans[ref.index] = min(first, at), max(end, last)
         at = last + 1
     return at
+
+
+PARTS = 128
+"""Into how many parts a buffer is divided at most, about."""
+
+
+def _in_parts(graph: CompiledGraph, sizes: Sequence[int], kind: BufferKind) -> list[Lifetime]:
+    """The same for buffers of a kind in a graph without loops, with the parts of those whose bytes
+    are used at other times: what is put together, as the gradients that are clipped as one, is
+    written piece by piece."""
+    used: dict[int, list[tuple[int, int, int]]] = {}
+    for at, call in enumerate(graph.calls):
+        for ref in refs(call):
+            if ref.kind == kind and ref.nbytes:
+                span = ref.offset_nbytes, ref.offset_nbytes + ref.nbytes, at
+                used.setdefault(ref.index, []).append(span)
+    return [
+        life if i not in used else replace(life, parts=_parts(life, used[i]))
+        for i, life in enumerate(lifetimes(graph, sizes, kind))
+    ]
+
+
+def _parts(life: Lifetime, used: Sequence[tuple[int, int, int]]) -> tuple[Part, ...]:
+    """The parts of a buffer by the bytes [begin, end) that calls use; none where all of it is used
+    from the first call on to the last one. Small neighbours are one."""
+    cuts = {0, life.nbytes}
+    if len({(begin, end) for begin, end, _ in used}) > 1:
+        cuts |= {at for begin, end, _ in used for at in (begin, end)}
+    ends = sorted(cuts)
+    first, last = [life.last] * len(ends), [life.first] * len(ends)
+    place = {end: i for i, end in enumerate(ends)}
+    for begin, end, at in used:
+        for i in range(place[begin], place[end]) if begin in place else ():
+            first[i], last[i] = min(first[i], at), max(last[i], at)
+    found: list[Part] = []
+    for (begin, end), i, j in zip(pairwise(ends), first, last, strict=False):
+        i, j = min(i, j), max(i, j)
+        small = found and (end - found[-1].begin) * PARTS < life.nbytes
+        same = found and (found[-1].first, found[-1].last) == (i, j)
+        if small or same:
+            p = found.pop()
+            begin, i, j = p.begin, min(p.first, i), max(p.last, j)
+        found.append(Part(begin, end, i, j))
+    return tuple(found) if len(found) > 1 else ()

@@ -215,7 +215,8 @@ class Recording:
         return self._side(arg) if isinstance(arg, BufferRef) else arg
 
     def _side(self, ref: BufferRef) -> Region | BufferRange:
-        return self._fixed(ref) if ref.kind == "temp" else self._placement.place(ref)
+        place = self._placement.place(ref)
+        return self._fixed(ref) if place.argument is None else place
 
     def _in_host(self, ref: BufferRef) -> HostMemory:
         place = self._placement.place(ref)

@@ -34,6 +34,8 @@ _END = 1 << 62
 def plan_of(resources: Resources, graph: SizedGraph, sizes: Sizes) -> Plan:
     """The plan of a graph for these sizes."""
     alignment = resources.memory.alignment
+    if graph.is_plain:
+        return Plan(resources, graph.form)
     if not _can_have_slots(resources, graph.form):
         whole = graph.at(sizes)
         return Plan(

@@ -171,6 +171,18 @@ def test_what_has_its_memory_with_others_is_not_written_over() -> None:
     check([g.mul(y, g.expand(total, y.shape))], (x, d), arrays(x, d))
 
 
+def test_the_first_piece_of_a_concatenation_is_written_over_what_it_is_the_last_to_read() -> None:
+    """Gradients of parameters that are one array: what is added to the first of them lies there."""
+    x, d = source(0, 8, 8), source(1, 8, 8)
+    y, z = g.matmul(x, x), g.matmul(d, d)
+    for axis in (0, 1):
+        joined = g.concat([g.add(y, z), g.exp(d), g.neg(x)], axis)
+        total = g.reduce("sum", joined, (0, 1))
+        program = check([g.mul(joined, g.expand(total, joined.shape))], (x, d), arrays(x, d))
+        # Along the last axis a piece is no run of bytes, and the product lies beside it.
+        assert len([n for n in program.temps if n == 8 * 8 * 4]) == axis
+
+
 def test_logarithms_of_a_softmax_and_their_gradient_are_written_over_logits() -> None:
     """They were in memory besides; logarithms are read by the loss, too."""
     for width in (8, 45):

@@ -35,6 +35,27 @@ def test_a_chain_through_temporaries(engine, calls, random_arrays):
     assert plan.live_nbytes == 3 * 448 + 3 * 400
 
 
+def test_temporaries_lie_in_outputs_until_these_are_written(cpu, calls_for, random_arrays):
+    count = 1 << 15
+    calls = calls_for(cpu.device, count)
+    r = calls.ref
+    steps = [
+        calls.add(r("input", 0), r("input", 1), r("temp", 0)),
+        calls.mul(r("temp", 0), r("input", 0), r("temp", 1)),
+        calls.mul(r("temp", 0), r("temp", 1), r("output", 0)),
+        calls.scale(r("temp", 1), 0.5, r("output", 1)),
+    ]
+    plan = Plan(cpu.resources, calls.graph(2, 2, steps, temps=2))
+    assert plan.arena_nbytes == 4 * count  # the second one is read when the last output is written
+    values = [np.arange(count, dtype=np.float32) + i for i in range(2)]
+    arrays = [cpu.put(v, DType.F32) for v in values]
+    total = values[0] + values[1]
+    for _ in range(3):
+        first, second = map(cpu.get, plan.run(arrays))
+        np.testing.assert_array_equal(first, total * (total * values[0]))
+        np.testing.assert_array_equal(second, total * values[0] * np.float32(0.5))
+
+
 def test_temporaries_move_to_the_larger_memory_of_another_plan(cpu, calls_for):
     """What became too small is the device's again, though its plan is held; nobody runs it, or it
     runs in the larger one."""

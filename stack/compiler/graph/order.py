@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from hal.tile.node import Node
-from hal.tile.size import hint, is_fixed
+from hal.tile.size import equal, hint, is_fixed
 from stack.compiler.graph.cluster import Cluster, same
 from stack.compiler.graph.fuse import Fusion
 from stack.compiler.graph.roots import Home, base
@@ -132,7 +132,8 @@ def take_over(
 ) -> None:
     """Write a stored root over a temporary that its kernel is the last to read, if that reads only
     the element that it writes: clipped gradients over those before clipping, the gradient of logits
-    over their logarithms. Both must be all that is in their memory.
+    over their logarithms. Both must be all that is in their memory, but for the first piece of a
+    concatenation: what it is written over is then there from the beginning.
     """
     at = {c: i for i, c in enumerate(order)}
     readers: dict[Node, set[Cluster]] = {}
@@ -156,6 +157,18 @@ def take_over(
             and not any(c.kind == "exchange" for _, c in read)  # which may still be sending
         )
 
+    def is_alone(own: Home) -> bool:
+        """Whether nothing else is where a root is, but for a concatenation that it lies in."""
+        others = [m for m in inside[own.kind, own.index] if not fusion.homes[m].is_like(own)]
+        in_one_run = equal(own.run, own.stride) and equal(own.rows, 1)
+        return not others or (
+            in_one_run
+            and all(
+                m.op == "concat" or not _meet([_written(fusion.homes[m])], [_written(own)])
+                for m in others
+            )
+        )
+
     for last in order:
         needs = dict.fromkeys(n for r in last.roots for n in fusion.needs[r])
         for root in last.roots:
@@ -163,7 +176,7 @@ def take_over(
             place = (own.kind, own.index)
             if root not in stored or not (own.kind == "temp" or place in whole):
                 continue
-            if not all(fusion.homes[m].is_like(own) for m in inside[place]):
+            if not is_alone(own):
                 continue
             for n in needs:
                 old = fusion.homes[n]
