@@ -304,3 +304,46 @@ def test_a_fault_that_never_happens_does_not_outlive_a_reset(rig, failure):
     buffer = rig.device.alloc(8, PLAIN)
     points = [rig.device.fill(buffer.region(), b"\0", timeline, ()) for _ in range(6)]
     assert rig.device.wait(points, 10, True)
+
+
+def test_a_thread_that_waited_gets_a_core_that_goes_on_computing():
+    """On the one core of a process, whose threads do not take it from each other: what sends a
+    result to another rank is awake before the work behind that result is done."""
+    code = """
+import os
+import threading
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    print("not allowed")
+    raise SystemExit
+import hal
+from hal.core.values import AllocOptions, Point, Region
+
+with hal.open("cpu:0") as device:
+    buffer = device.alloc(16 << 20, AllocOptions())
+    gate, timeline = device.create_timeline(True), device.create_timeline(False)
+    fills = [
+        device.fill(Region(buffer, 0, 16 << 20), b"\\1", timeline, [Point(gate, 1)])
+        for _ in range(20)
+    ]
+    found = []
+
+    def follow():
+        assert device.wait(fills[:1], 30, True)
+        found.append(device.wait(fills[-1:], 0, True))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    thread.join(0.1)  # it sleeps by now
+    device.signal(gate, 1, None)
+    assert device.wait(fills[-1:], 30, True)
+    thread.join()
+    print(*found)
+"""
+    done = run_python(code)
+    if done.stdout == "not allowed\n":
+        pytest.skip("this process may not say how its threads share a core")
+    assert (done.stdout, done.stderr) == ("False\n", "")

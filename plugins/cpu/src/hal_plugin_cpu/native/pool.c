@@ -177,6 +177,16 @@ static void finish_item(hc_device *dev, hc_item *item, int lane) {
     hc_drain(dev);
 }
 
+/* Under the lock: a thread of the host that waited for this work may share the core. It sends what others wait for, and
+ * does not get the core from work that goes on for a time slice. */
+static void let_woken_go(hc_device *dev) {
+    if (!dev->woken) return;
+    dev->woken = 0;
+    pthread_mutex_unlock(&dev->lock);
+    sched_yield();
+    pthread_mutex_lock(&dev->lock);
+}
+
 static void join_slot(hc_worker *w, hc_slot *s) {
     hc_device *dev = w->dev;
     s->joined++;
@@ -192,6 +202,7 @@ static void join_slot(hc_worker *w, hc_slot *s) {
     s->item = NULL;
     if (!item->op->detached) note_cost(item, atomic_load(&s->busy_ns));
     finish_item(dev, item, w->index);
+    let_woken_go(dev);
 }
 
 static void run_alone(hc_worker *w, hc_item *item) {

@@ -184,6 +184,7 @@ struct hc_device {
     hc_slot *slots, *open;
     uint32_t work_seq;
     int spinners, sleepers, stop;
+    int woken; /* a host's thread, since a worker last let others of its core go first */
     hc_worker **workers, *left;    /* `left`: the abandoned */
     atomic_int abandoned;          /* abandoned workers that have not come back */
     pthread_t watch;

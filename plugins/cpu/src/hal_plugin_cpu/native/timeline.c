@@ -53,11 +53,12 @@ void hc_unlink_waits(hc_op *op) {
     op->nwaits = 0;
 }
 
-static void wake_sleeper(hc_sleeper *s, int64_t failure) {
+static void wake_sleeper(hc_device *dev, hc_sleeper *s, int64_t failure) {
     if (failure && !s->failure) s->failure = failure;
     if (!failure) s->remaining--;
     if (!failure && s->all && s->remaining > 0) return;
     __atomic_store_n(&s->woken, 1, __ATOMIC_SEQ_CST);
+    dev->woken = 1;
     hc_futex_wake(&s->woken, 1);
 }
 
@@ -77,7 +78,7 @@ void hc_wake_waiters(hc_device *dev, hc_timeline *t) {
         if (!reached && !failure) continue;
         unlink_waiter(w);
         if (w->op) wake_op(dev, w->op, reached ? 0 : failure);
-        else wake_sleeper(w->sleeper, reached ? 0 : failure);
+        else wake_sleeper(dev, w->sleeper, reached ? 0 : failure);
     }
 }
 
