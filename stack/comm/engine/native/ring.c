@@ -1,7 +1,7 @@
 /* Rings of bytes in the shared segment: one for each lane, sender and receiver. */
 #include "channel.h"
 
-static int64_t room(int nlocal) { return nlocal <= 4 ? 256 << 10 : nlocal <= 16 ? 64 << 10 : 16 << 10; }
+static int64_t room(int nlocal) { return nlocal <= 2 ? 1 << 20 : nlocal <= 4 ? 256 << 10 : nlocal <= 16 ? 64 << 10 : 16 << 10; }
 
 static int64_t ring_nbytes(int nlocal) { return sizeof(he_ring) + room(nlocal); }
 
