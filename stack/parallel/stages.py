@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, node, rebuild, toposort
@@ -153,6 +152,19 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
         sent = n in pinned or any(r in behind and ends[r] == ends[n] for r in readers[n])
         if n not in forward and sent:
             behind.add(n)
+    # The first chunk gives nobody the gradient of its input: what the gradients of several of its
+    # parameters need is its B, which is computed where the table has that.
+    sending = {ends[n] for n in behind}
+    bits = {d: 1 << i for i, d in enumerate(outputs)}
+    needed: dict[Node, int] = {}
+    for n in reversed(order):
+        if n in forward or n in constant or ends[n] in sending:
+            continue
+        needed[n] = bits.get(n, 0)
+        for r in readers[n]:
+            needed[n] |= needed.get(r, 0)
+        if needed[n].bit_count() > 1:
+            behind.add(n)
     passes: dict[Node, tuple[Pass, int]] = {}
     for n in order:
         is_whole = n.op == "const" or (n.op == "input" and n not in joint.chunks)
@@ -206,9 +218,12 @@ def step_of(
 
 
 class _Building:
-    """`late` is what needs a pass W of another rank, for which no pass of this one waits. `done` is
-    what the last entry of the row has given: the next one begins behind it. `totals` has the sums
-    of the first micro-batches' gradients by parameter, `added` how many of them.
+    """`late` is what needs a pass W of another rank, for which no pass of this one waits. `totals`
+    has the sums of the first micro-batches' gradients by parameter, `added` how many of them.
+
+    `done` is what the entries of the row have given that no message waits for yet: the next one
+    begins behind it. `unsent` has the part of it that passes give, and the parameters whose sums
+    are the rest.
 
     `kept` has what was sent, with the place in the row behind which its memory may be used again.
     Until a rank is known to have asked for a message, nothing may wait for its end: that rank may
@@ -227,6 +242,7 @@ class _Building:
         self.groups, self.call = groups, call
         self.made: dict[tuple[Node, int], Node] = {}
         self.done: tuple[Node, ...] = ()
+        self.unsent: tuple[list[Node], set[Node]] = [], set()
         self.totals: dict[Node, Node] = {}
         self.added: dict[Node, int] = dict.fromkeys(
             (p for p in found.joint.gradients if found.joint.chunks[p] in schedule.chunks[rank]), 0
@@ -241,6 +257,7 @@ class _Building:
                 self.rows.setdefault(self._key((what, chunk)), []).append(n)
         self.read_by: dict[Node, set[int]] = {n: set() for n in found.order}
         self.given = {found.joint.loss}  # what passes give to those of other chunks
+        inner: set[Node] = set()  # what they read themselves
         self.readers: dict[tuple[Where, int], set[Where]] = {}  # of a pass, on each rank
         self.sources: dict[Where, set[Where]] = {}  # on other ranks
         self.place = [{entry: i for i, entry in enumerate(row)} for row in schedule.rows]
@@ -253,8 +270,15 @@ class _Building:
                     self.readers.setdefault((source, reader), set()).add(own)
                     if found.passes[s][1] != found.passes[n][1]:
                         self.given.add(s)
+                    if source == own:
+                        inner.add(s)
                     if schedule.rank_of(source[1]) != reader == rank:
                         self.sources.setdefault(own, set()).add(source)
+
+        # A B that goes to no other chunk gives its results to W alone.
+        for (what, _), own_row in self.rows.items():
+            if schedule.divides and what == "B" and self.given.isdisjoint(own_row):
+                self.given.update(n for n in own_row if n not in inner)
 
         self.late: set[Node] = set()
         for n in found.order if schedule.divides else ():
@@ -266,7 +290,8 @@ class _Building:
         # The order is that of all ranks; below parameters they have nodes of their own.
         sent = (n for n in found.order if len(self.read_by[n] | self._home(n)) > 1)
         self.number = {n: i for i, n in enumerate(sent)}
-        self.turn = count(MESSAGES)
+        self.begun = 0
+        """Messages so far."""
 
     def _home(self, n: Node) -> set[int]:
         return {self.schedule.rank_of(self.cut.passes[n][1])} if n in self.cut.passes else set()
@@ -288,14 +313,18 @@ class _Building:
     def step(self) -> Step:
         sent: list[Node] = []
         for place, entry in enumerate(self.schedule.rows[self.rank]):
-            self.now = place
+            self.now, begun = place, self.begun
             own = self.rows.get((entry.what, entry.chunk), [])
             for n in own:
                 if n not in self.late:
                     self._value(n, entry.batch)
             sent += self._sends(own, entry)
-            gives = [self.made[n, entry.batch] for n in own if n in self.given - self.late]
-            self.done = _computed([*gives, *self._summed()]) or self.done
+            if self.begun > begun:  # behind all entries before this one
+                self.unsent = [], set()
+            gives, summed = self.unsent
+            gives += (self.made[n, entry.batch] for n in own if n in self.given - self.late)
+            summed |= self._summed()
+            self.done = _computed([*gives, *(t for p, t in self.totals.items() if p in summed)])
         if self.schedule.divides:
             # What passes W of other ranks give this one: parts of a parameter's gradient, which
             # nobody waits for.
@@ -303,7 +332,7 @@ class _Building:
                 for entry in row if source != self.rank else ():
                     own = self.rows.get((entry.what, entry.chunk), [])
                     if entry.what == "W" and any(self.rank in self.read_by[n] for n in own):
-                        self._receive(own[0], entry.batch, source)
+                        self._receive(own[0], entry.batch)
         joint, batches = self.cut.joint, self.schedule.batches
         for p in self.added:
             for m in range(batches):
@@ -316,10 +345,10 @@ class _Building:
                 loss = g.add(loss, self._value(joint.loss, m))
         return Step(self.totals, loss, tuple(sent))
 
-    def _summed(self) -> list[Node]:
-        """The sums of gradients that go further now, each as far as its micro-batches are there one
+    def _summed(self) -> set[Node]:
+        """The parameters whose sums go further now, each as far as its micro-batches are there one
         after the other."""
-        found = []
+        found = set()
         for p, begin in self.added.items():
             d, end = self.cut.joint.gradients[p], begin
             while (d, end) in self.made:
@@ -328,7 +357,7 @@ class _Building:
                 end += 1
             if end > begin:
                 self.added[p] = end
-                found.append(self.totals[p])
+                found.add(p)
         return found
 
     def _value(self, root: Node, batch: int) -> Node:
@@ -346,7 +375,7 @@ class _Building:
                 continue
             stack.pop()
             if source is not None:
-                self._receive(n, batch, source)
+                self._receive(n, batch)
                 continue
             if n in self.cut.joint.arguments:
                 made = self._argument(n, batch)
@@ -375,13 +404,18 @@ class _Building:
         what, chunk = self.cut.passes[n]
         return self.call(f"value {self.number[n]} of {what}{chunk}.{batch}")
 
-    def _receive(self, n: Node, batch: int, source: int) -> None:
-        """All that the pass of a value gives this rank, in the order in which it is sent."""
-        what = self.cut.passes[n]
-        for x in self.rows[self._key(what)]:
-            if self.rank in self.read_by[x]:
-                name = self._name(x, batch)
-                self.made[x, batch] = self._begun(g.full_like(x, 0), (source, self.rank), x, name)
+    def _receive(self, n: Node, batch: int) -> None:
+        """All that the pass of a value gives this rank, in the order in which it is sent. What a B
+        before it gives comes first, though a later entry reads it: its rank may send the other one
+        its own behind that."""
+        what, chunk = self._key(self.cut.passes[n])
+        before = range(self.schedule.depth - 1, chunk, -1) if what == "B" else ()
+        for c in (*before, chunk):
+            source = self.schedule.rank_of(c)
+            for x in self.rows.get((what, c), ()) if source != self.rank else ():
+                if self.rank in self.read_by[x] and (x, batch) not in self.made:
+                    pair, name = (source, self.rank), self._name(x, batch)
+                    self.made[x, batch] = self._begun(g.full_like(x, 0), pair, x, name)
 
     def _key(self, where: Where) -> Where:
         what, chunk = where
@@ -398,9 +432,9 @@ class _Building:
         after = dict.fromkeys((*([] if before is None else [before]), *self.done, *kept))
         self.kept = [(until, x) for until, x in self.kept if until >= self.now]
         made = g.send_receive(given, [pair], group, name, after=tuple(after))
-        self.messages[group] = node(
-            made.op, made.type, made.srcs, **dict(made.attrs), turn=next(self.turn)
-        )
+        turn = MESSAGES + self.begun
+        self.begun += 1
+        self.messages[group] = node(made.op, made.type, made.srcs, **dict(made.attrs), turn=turn)
         return self.messages[group]
 
     def _sends(self, own: Sequence[Node], entry: Entry) -> list[Node]:

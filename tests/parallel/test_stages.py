@@ -23,14 +23,15 @@ ROWS, WIDTH = 2, 4
 F32 = DType.F32
 
 
-def joint_of(chunks, tied=False):
-    """A chain of residual layers, one to a chunk; the last one's loss reads the batch's targets."""
+def joint_of(chunks, tied=False, layers=1):
+    """A chain of residual layers, so many to a chunk; the last one's loss reads the batch's
+    targets."""
     x, targets = (g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
     where, h = {}, x
-    for chunk in range(chunks):
-        w = g.input(2 + 2 * chunk, Type((WIDTH, WIDTH), F32))
-        b = g.input(3 + 2 * chunk, Type((WIDTH,), F32))
-        where |= {w: chunk, b: chunk}
+    for layer in range(chunks * layers):
+        w = g.input(2 + 2 * layer, Type((WIDTH, WIDTH), F32))
+        b = g.input(3 + 2 * layer, Type((WIDTH,), F32))
+        where |= dict.fromkeys((w, b), layer // layers)
         h = g.add(h, g.tanh(g.add(g.matmul(h, w), g.broadcast(b, h.shape))))
     if tied:
         h = g.matmul(h, g.transpose(next(iter(where))))
@@ -114,8 +115,8 @@ def test_a_boundary_is_crossed_once_in_each_direction():
     assert counts == [5, 10, 5]
 
 
-def steps_of(schedule):
-    joint, returns = joint_of(schedule.depth)
+def steps_of(schedule, layers=1):
+    joint, returns = joint_of(schedule.depth, layers=layers)
     groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule)}
     found = cut(joint, returns)
     return joint, [step_of(found, schedule, rank, groups) for rank in range(schedule.ranks)]
@@ -136,6 +137,27 @@ def test_a_rank_computes_in_the_order_of_its_row():
                 assert [base(t) in sent[f"{name}.{m}"] for t in totals] == [
                     count <= done for count in (4, 3, 2, 1)
                 ]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_message_comes_behind_all_entries_before_its_own(name):
+    """By the products below it and those that have their turn before it: a chunk of two layers has
+    two of them in F and in W, and in B as many as values of which it has the derivative, so one in
+    that of the first chunk."""
+    schedule = SCHEDULES[name]
+    _, steps = steps_of(schedule, layers=2)
+    for step, row in zip(steps, schedule.rows, strict=True):
+        sent = {n["name"].rpartition(" ")[2]: n["turn"] for n in step.sent}
+        outputs = (*step.gradients.values(), *step.sent)
+        messages = [n for n in toposort(outputs) if n.op == "send_receive"]
+        before = 0
+        for entry in row:
+            through = 2 - (entry.what == "B" and entry.chunk == 0)
+            if str(entry) in sent:
+                begun = [n for n in messages if n["turn"] <= sent[str(entry)]]
+                below = sum(n.op == "matmul" for n in toposort(begun))
+                assert below == before + through, entry
+            before += through + 2 * (entry.what == "B" and not schedule.divides)
 
 
 def test_what_is_sent_keeps_its_memory_until_it_is_known_to_be_asked_for():
