@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def product(m: int, k: int, n: int, dtype: DType, turned: bool) -> TileCall:
 
 REDUCED = (DType.F32, DType.U16, DType.BF16)
 MOVED = (DType.I8, DType.BF16, DType.F32, DType.F64, DType.U32)
-PRODUCTS = ((64, 64, 64), (130, 50, 70), (17, 33, 200), (16, 16, 8))
+PRODUCTS = ((64, 64, 64), (130, 50, 70), (17, 33, 200), (16, 16, 8), (40, 300, 72))
 UNITS = (DType.BF16, DType.F16)
 KINDS_OF_PRODUCTS = [(s, d, t) for s in PRODUCTS for d in UNITS for t in (False, True)]
 
@@ -129,6 +130,7 @@ def test_products_on_matrix_units_are_exact(
     (m, k, n), dtype, turned = kind
     number = len(REDUCED) * len(LANES) + KINDS_OF_PRODUCTS.index(kind)
     assert "mma.sync" in on_fibers.sources[number].text
+    assert "cp.async" in on_fibers.sources[number].text or k < 32
     assert "ldmatrix" in on_fibers.sources[number].text
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-3, 4, shape).astype(NUMPY[dtype]) for shape in ((m, k), (k, n)))
@@ -141,6 +143,32 @@ def test_products_on_matrix_units_are_exact(
         parts = [memory[p.kind, p.index].reshape(-1) for p in call.buffers]
         on_fibers.run(number, call.grid, parts, backward)
         np.testing.assert_array_equal(memory["output", 0].astype("f4"), truth.astype("f4"))
+
+
+WITHOUT = {"a wait": r"hal_async_wait\d\(\);", "nothing": "$"}
+
+
+@pytest.mark.slow
+def test_products_wait_for_their_operands(tmp_path: Path) -> None:
+    """In the fibers' model, as in PTX, a copy is there when its lane has waited: a text that leaves
+    the wait out gives another product."""
+    m, k, n = 40, 300, 72
+    call = product(m, k, n, DType.BF16, False)
+    source = render_cuda(call.kernel, CHIP)
+    start = source.text.index("hal_async_wait", source.text.index("__global__"))
+    head, body = source.text[:start], source.text[start:]
+    texts = [head + re.sub(line, "", body, count=1) for line in WITHOUT.values()]
+    kernels = compiled([replace(source, text=text) for text in texts], tmp_path)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(1, 4, shape).astype(NUMPY[DType.BF16]) for shape in ((m, k), (k, n)))
+    truth = (a.astype("f4") @ b.astype("f4")).astype(NUMPY[DType.BF16])
+    same = []
+    for number in range(len(WITHOUT)):
+        memory = {("input", 0): a, ("input", 1): b, ("output", 0): np.zeros_like(truth)}
+        parts = [memory[p.kind, p.index].reshape(-1) for p in call.buffers]
+        kernels.run(number, call.grid, parts, False)
+        same.append(bool((memory["output", 0] == truth).all()))
+    assert dict(zip(WITHOUT, same, strict=True)) == {x: x == "nothing" for x in WITHOUT}
 
 
 @pytest.mark.slow
@@ -163,6 +191,13 @@ def test_vectors_are_moved_up_to_limits_and_from_any_address(
         found = {name: a.copy() for name, a in given.items()}
         on_fibers.run(number, (1, 1, 1), list(found.values()), backward)
         np.testing.assert_array_equal(found["out"].astype("f8"), wanted["out"].astype("f8"))
+
+
+def test_nothing_is_read_behind_a_staged_tile() -> None:
+    """Lanes hold positions behind a tile's end: to read these from shared memory is a fault."""
+    text = render_cuda(moved(DType.U32).kernel(), groups_of(256)).text
+    reads = re.findall(r"= (.*\bs\d+\[i85 \* 32 \+ i83\].*);", text)
+    assert reads == [re.sub("X", "i85 * 32 + i83", "(X < 1280 ? s86[X] : 0)")]
 
 
 # by the compiler itself

@@ -73,3 +73,34 @@ static void matrices(uint *to, const void *line, int turned) {
 }
 static void hal_matrices(uint *to, const void *line) { matrices(to, line, 0); }
 static void hal_matrices_turned(uint *to, const void *line) { matrices(to, line, 1); }
+
+/* cp.async: a copy is made when its thread waits for its group, and not before, so that a wait or a
+   barrier left out changes what is read. It reads `given` bytes and writes zeros for the rest. */
+#define MOST_COPIES 4096
+static struct copy { void *to; const void *from; int nbytes, given, group; } copies[MOST_LANES][MOST_COPIES];
+static int copy_count[MOST_LANES], copy_group[MOST_LANES];
+static void begin_copy(void *to, const void *from, int nbytes, int given) {
+    if ((ulong)to % nbytes || (ulong)from % nbytes || given < 0 || given > nbytes) abort();
+    if (copy_count[current] == MOST_COPIES) abort();
+    copies[current][copy_count[current]++] = (struct copy){to, from, nbytes, given, copy_group[current]};
+}
+static void await_copies(int newest) {
+    int kept = 0;
+    for (int i = 0; i < copy_count[current]; i++) {
+        struct copy c = copies[current][i];
+        if (c.group >= copy_group[current] - newest) {
+            copies[current][kept++] = c;
+            continue;
+        }
+        memcpy(c.to, c.from, c.given);
+        memset((char *)c.to + c.given, 0, c.nbytes - c.given);
+    }
+    copy_count[current] = kept;
+}
+#define hal_async_copy4(to, from, given) begin_copy(to, from, 4, given)
+#define hal_async_copy8(to, from, given) begin_copy(to, from, 8, given)
+#define hal_async_copy16(to, from, given) begin_copy(to, from, 16, given)
+#define hal_async_commit() (copy_group[current]++)
+#define hal_async_wait0() await_copies(0)
+#define hal_async_wait1() await_copies(1)
+#define hal_async_wait2() await_copies(2)

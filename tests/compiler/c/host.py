@@ -90,8 +90,7 @@ def _plain(text: str) -> str:
     """CUDA C without what the host's headers have in its place."""
     assert text.startswith(CUDA_HEADER)
     text = text.removeprefix(CUDA_HEADER)
-    text = re.sub(
-        r"static __device__ inline void hal_(?:mma|matrices).*?\n}\n", "", text, flags=re.DOTALL
-    )
+    there = r"static __device__ inline void hal_(?:mma|matrices|async_(?:copy|commit|wait)).*?\n}\n"
+    text = re.sub(there, "", text, flags=re.DOTALL)
     text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, \d+\)', "static", text)
     return text.replace("__device__ ", "").replace("__shared__ ", "__local ")

@@ -13,6 +13,19 @@ from stack.compiler.text.c.opencl import OPENCL
 
 
 @dataclass(frozen=True, slots=True)
+class Asynchronous:
+    """Copies from global to scratch memory of which a lane waits for those that it began: `copy` is
+    a format of the `nbytes`, which divide both addresses, and of an element's `size`, with `to`,
+    `from` and the `count` of elements that are not zero; `commit` ends a group of them, and `wait`
+    is a format of the newest groups that need not be there. `functions` are what they call."""
+
+    copy: str
+    commit: str
+    wait: str
+    functions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SimtDialect:
     """`c` is the language for instances that are groups. `kernel` is a format of the lanes and of
     the groups that a unit has room for at least, and stands before an entry point; `lane` is the
@@ -39,6 +52,8 @@ class SimtDialect:
     """The function that reads four blocks of eight by eight operands of a unit from scratch memory
     (where they go, and the address of a line of one, which every lane says), and its definition;
     then that which turns each of them."""
+    asynchronous: Asynchronous | None = None
+    """None: operands of a unit are loaded into registers, and stored from there."""
     shuffle: str = ""
     """Format of a type, a value and a number of bits: the value of the lane whose number differs in
     these, within a subgroup."""
@@ -89,6 +104,38 @@ def _matrices(name: str, turned: str) -> tuple[str, str]:
     return name, _MATRICES.format(name=name, turned=turned)
 
 
+_ASYNCHRONOUS = """\
+static __device__ inline void hal_async_{name} {{
+    asm volatile("cp.async.{what}" :: {given} : "memory");
+}}
+"""
+
+
+def _asynchronous(name: str, what: str, given: str) -> tuple[str, str]:
+    text = _ASYNCHRONOUS.format(name=name, what=what, given=given)
+    return f"hal_async_{name.partition('(')[0]}", text
+
+
+_PLACES = '"r"((uint)__cvta_generic_to_shared(to)), "l"(__cvta_generic_to_global(from))'
+_COPIES = Asynchronous(
+    "hal_async_copy{nbytes}(to, from, count * {size});",
+    "hal_async_commit()",
+    "hal_async_wait{}()",
+    (
+        *(
+            _asynchronous(
+                f"copy{n}(void *to, const void *from, int given)",
+                f"{'cg' if n == 16 else 'ca'}.shared.global [%0], [%1], {n}, %2;",
+                f'{_PLACES}, "r"(given)',
+            )
+            for n in (4, 8, 16)
+        ),
+        _asynchronous("commit()", "commit_group;", ""),
+        *(_asynchronous(f"wait{n}()", f"wait_group {n};", "") for n in range(3)),
+    ),
+)
+"""`cp.async`: bytes that are not given become zeros."""
+
 CUDA_GROUPS = SimtDialect(
     c=CUDA_C_TEXT,
     kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
@@ -101,6 +148,7 @@ CUDA_GROUPS = SimtDialect(
     vectors=MappingProxyType({4: "uint", 8: "uint2", 16: "uint4"}),
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),
+    asynchronous=_COPIES,
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )
 """`CUDA_C`: an instance is a block, a lane a thread. A barrier orders accesses to all memory."""

@@ -51,7 +51,7 @@ class Fence:
 
     def __init__(self, out: CWriter, groups: SimtDialect, written: Iterable[Memory]) -> None:
         self._out, self._groups = out, groups
-        self._written = frozenset(written)
+        self.written = frozenset(written)
         self._open = _Open()
 
     def barrier(self) -> None:
@@ -65,7 +65,7 @@ class Fence:
         """A memory is about to be read."""
         if self._differs(self._open.writes, memory, pattern) or self._elsewhere(memory):
             self.barrier()
-        if memory in self._written:
+        if memory in self.written:
             self._open.reads.setdefault(memory, set()).add(pattern)
 
     def write(self, memory: Memory, pattern: Pattern) -> None:
@@ -110,7 +110,7 @@ class Fence:
             self.barrier()
         before = self._open.copy()
         for m, _, writes in touched:
-            if m in self._written and not steps_apart(s, m):
+            if m in self.written and not steps_apart(s, m):
                 use = self._open.writes if writes else self._open.reads
                 use.setdefault(m, set()).add(_EARLIER)
         self._open.staged = True

@@ -3,13 +3,15 @@ gets to another lane."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.tile.node import Type
+from hal.tile.node import Node, Type
 from stack.compiler.lower.simt.dialect import SimtDialect
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.layout import Layout, Spread, bits, registers
@@ -21,7 +23,7 @@ from stack.compiler.text.c.writer import CWriter
 
 LANE = "lane"
 STAGE = "stage"
-_ALIGNED = 16
+ALIGNED = 16
 
 
 class GroupText:
@@ -34,16 +36,18 @@ class GroupText:
         self.info = info
         self.head = [f"const int {LANE} = {groups.lane};"]
         self.staged_nbytes = 0
-        self._top = 0
+        self.piped: dict[Node, Any] = {}
+        """Operands of matrix units that loops have staged, as `product.Lined`."""
+        self._floor = self._top = 0
         self._places: dict[Spread, str] = {}
         self._held: dict[str, tuple[Spread, str]] = {}
         self._staged: dict[str, str] = {}
 
     def done(self) -> None:
         """A statement is written: what it staged is not used again."""
-        if self._top:
+        if self._top > self._floor:
             self.fence.unstage()
-        self._top = 0
+        self._top = self._floor
         self._staged.clear()
 
     # loops over what a lane holds
@@ -120,7 +124,12 @@ class GroupText:
             self.put(nest, layout, f"{place} = {value};")
             self.fence.barrier()
             self._staged[name] = target
-        return f"{self._staged[name]}[{flat(position, type.shape).text}]"
+        at = flat(position, type.shape).text
+        place = f"{self._staged[name]}[{at}]"
+        # What a lane holds beyond the tile's end is nobody's, and not in the staging area either.
+        spreads = (self._held[word][0] for word in re.findall(r"\w+", at) if word in self._held)
+        over = any(s.covered > s.size for s in spreads)
+        return f"({at} < {type.size} ? {place} : 0)" if over else place
 
     def register(self, s: Spread, i: Coordinate) -> str | None:
         """Which register of an axis holds a position, if this lane does."""
@@ -137,11 +146,22 @@ class GroupText:
 
     def room(self, dtype: DType, count: int) -> str:
         """An array in the staging area, until the statement is done."""
-        if not self._top:
+        if self._top == self._floor:
             self.fence.stage()
-        start = -(-self._top // _ALIGNED) * _ALIGNED
+        start = -(-self._top // ALIGNED) * ALIGNED
         self._top = start + dtype.nbytes_of(count)
         self.staged_nbytes = max(self.staged_nbytes, self._top)
+        return self.place_of(dtype, str(start))
+
+    def reserve(self, nbytes: int) -> None:
+        """Keep the first bytes of the staging area from statements; 0 leaves them all of it."""
+        if nbytes:
+            self.fence.stage()
+        self._floor = self._top = nbytes
+        self.staged_nbytes = max(self.staged_nbytes, nbytes)
+
+    def place_of(self, dtype: DType, start: str) -> str:
+        """An array in the staging area from a byte on."""
         name, space = self.out.name("s"), self.out.dialect.in_scratch
         kind = register(self.out.dialect, dtype)
         self.out.do(f"{space} {kind} *{name} = ({space} {kind} *)({STAGE} + {start});")

@@ -18,13 +18,15 @@ from stack.compiler.text.c.scope import Scope
 
 def load(group: GroupText, scope: Scope, s: Load) -> None:
     """Read a block into registers."""
+    if s.result in group.piped:
+        return
     layout, dtype = group.mapping.tiles[s.result], s.result.dtype
     target = group.declare(scope, s.result.type, layout)
     other = "0" if s.other is None else scalar(scope, s.other)
     if (axis := _by_vectors(group, s.source, layout, dtype)) is not None:
         nest = vectors.nest_of(group, scope, layout, axis, dtype)
         source = element(scope, s.source, nest.position)
-        rest, limit = _limits_beside(scope, s.source, nest, axis)
+        rest, limit = limits_beside(scope, s.source, nest, axis)
         valid = group.within(layout, nest.position) + rest
         vectors.load(group, nest, target, layout, axis, dtype, source, (valid, limit), other)
         group.fence.read(s.source.memory, pattern(s.source, layout, group.mapping.lanes))
@@ -49,7 +51,7 @@ def _by_vectors(group: GroupText, access: Access, layout: Layout, dtype: DType) 
     return None
 
 
-def _limits_beside(
+def limits_beside(
     scope: Scope, access: Access, nest: LoopNest, axis: int
 ) -> tuple[list[str], str | None]:
     """The conditions by the limits of other axes, and the limit of this one."""
@@ -86,7 +88,7 @@ def store(group: GroupText, scope: Scope, s: Store) -> None:
         nest.emit()
         nest = vectors.nest_of(group, scope, layout, axis, dtype)
         target = element(scope, s.target, nest.position)
-        rest, limit = _limits_beside(scope, s.target, nest, axis)
+        rest, limit = limits_beside(scope, s.target, nest, axis)
         conditions = rest + _owned(group, nest, layout), limit
         vectors.store(group, nest, tile, layout, axis, dtype, target, conditions)
         group.fence.write(s.target.memory, pattern(s.target, layout, group.mapping.lanes))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hal.tile.node import Node
 from stack.compiler.lower.simt import vectors
-from stack.compiler.lower.simt.group import LANE, GroupText, cell
+from stack.compiler.lower.simt.group import ALIGNED, LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
 from stack.compiler.lower.simt.mapping import is_by_unit
 from stack.compiler.text.c import arith
@@ -32,10 +32,11 @@ def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     nest.emit()
     if is_by_unit(n):
         lined = tuple(
-            _lined(group, scope, x, of, depth)
+            group.piped.get(x) or _lined(group, scope, x, of, depth)
             for x, of, depth in ((a, operands[0], 1), (b, operands[1], 0))
         )
-        group.fence.barrier()
+        if not {a, b} <= group.piped.keys():
+            group.fence.barrier()
         _add_by_unit(group, n, total.name, layout, lined)
         return total
     left = _staged(group, scope, n, a, operands[0], layout[0], depth=1)
@@ -63,7 +64,7 @@ def _staged(
 
 
 @dataclass(frozen=True, slots=True)
-class _Lined:
+class Lined:
     """An operand of a matrix unit in the staging area, `pitch` elements from a line to the next.
     `turned`: a line is along the rows or columns of the product and not along the summed axis."""
 
@@ -77,12 +78,23 @@ class _Lined:
         return f"{self.name} + ({outer} + {row}) * {self.pitch} + {inner}"
 
 
-def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> _Lined:
+def line_axis(layout: Layout, depth: int) -> int:
+    """The axis of an operand along which its lines lie: that in whose order lanes have it."""
+    shared = [axis for axis in (0, 1) if layout[axis].lanes > 1]
+    return min(shared, key=lambda axis: layout[axis].every, default=depth)
+
+
+def lines(x: Node, inner: int) -> tuple[int, int]:
+    """The elements from a line of an operand in the staging area to the next, and all bytes."""
+    pitch = x.shape[inner] + _UNIT_PAD
+    return pitch, -(-x.shape[1 - inner] * pitch * x.dtype.nbytes // ALIGNED) * ALIGNED
+
+
+def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> Lined:
     """Put an operand of a matrix unit into the staging area, in lines along the axis in whose
     order lanes have its elements."""
-    shared = [axis for axis in (0, 1) if layout[axis].lanes > 1]
-    inner = min(shared, key=lambda axis: layout[axis].every, default=depth)
-    pitch = x.shape[inner] + _UNIT_PAD
+    inner = line_axis(layout, depth)
+    pitch, _ = lines(x, inner)
     target = group.room(x.dtype, x.shape[1 - inner] * pitch)
     nest, width = group.nest(scope, layout), vectors.width(group, layout, inner, x.dtype)
     value = nest.element(x, nest.position)
@@ -98,11 +110,11 @@ def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) 
         nest.emit()
     else:
         group.put(nest, layout, f"{place} = {value};")
-    return _Lined(target, pitch, inner != depth)
+    return Lined(target, pitch, inner != depth)
 
 
 def _add_by_unit(
-    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[_Lined, ...]
+    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[Lined, ...]
 ) -> None:
     """Multiply by the unit, in blocks of sums: a block takes the rows of two turns of the
     lane's (see `layout.fragments`) and eight columns. Each quarter of a subgroup says where the

@@ -23,6 +23,7 @@ from hal.tile.node import Node
 from stack.compiler.lower.simt import memory
 from stack.compiler.lower.simt.group import GroupText
 from stack.compiler.lower.simt.layout import Layout
+from stack.compiler.lower.simt.pipeline import pipeline
 from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import scalar
 from stack.compiler.text.c.scope import PrivateArray, Scope
@@ -56,12 +57,17 @@ def _for(group: GroupText, scope: Scope, s: For) -> None:
     firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
     carried = [_copied(group, scope, n, layout) for n, layout in firsts]
     group.done()
+    piped = pipeline(group, s)
+    if piped is not None:
+        piped.begin(scope, s, (start, stop, step))
     entered = group.fence.loop(s)
     i, kind = out.name("n"), register(out.dialect, DType.I64)
     with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
         inner = scope.inner()
         inner.scalars[s.index] = i
         inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
+        if piped is not None:
+            piped.step(scope, s, i, stop, step)
         block(group, inner, s.body, [c.next for c in s.carried])
         following = [(c.next, layout) for c, layout in zip(s.carried, layouts, strict=True)]
         # All values of the next step are computed before the first one is changed.
@@ -74,6 +80,8 @@ def _for(group: GroupText, scope: Scope, s: For) -> None:
                 nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
                 nest.emit()
         group.done()
+    if piped is not None:
+        piped.end()
     group.fence.join(entered)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
 

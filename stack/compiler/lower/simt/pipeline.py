@@ -1,0 +1,175 @@
+"""Loops whose operands of a matrix unit are on their way to the staging area while earlier ones are
+multiplied: asynchronous copies in several stages.
+
+A stage is a step's operands. Each step waits for its own stage and begins the copies of a later
+step, which go into the stage that the step before has read; one barrier for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hal.core.description import SpaceKind
+from hal.tile.kernel import For, Load
+from hal.tile.node import Node, toposort
+from stack.compiler.lower.simt import vectors
+from stack.compiler.lower.simt.dialect import Asynchronous
+from stack.compiler.lower.simt.group import GroupText, guarded
+from stack.compiler.lower.simt.mapping import is_by_unit
+from stack.compiler.lower.simt.memory import limits_beside
+from stack.compiler.lower.simt.product import Lined, line_axis, lines
+from stack.compiler.text.c.memory import element
+from stack.compiler.text.c.scope import Scope
+from stack.compiler.text.c.types import register
+
+_MOST = 4
+"""Stages: more would hide no more, and take room that lets another group run on the unit."""
+
+_COPY = """\
+{function} void {name}({kind} *to, const {kind} *from, int count) {{
+    if ((ulong)from % {nbytes} == 0) {{
+        {copy}
+    }} else {{
+        {loop} to[e] = e < count ? from[e] : 0;
+    }}
+}}
+"""
+"""Of the first `count` elements, with zeros for the rest. What is copied one by one is there at the
+next barrier, as is what a lane has waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A load of a step, its shape in the staging area, and where it begins in a stage."""
+
+    load: Load
+    inner: int
+    pitch: int
+    turned: bool
+    start: int
+
+
+class Pipeline:
+    """The stages of a loop: `begin` before it, `step` at the beginning of its body, `end` behind
+    it. In between `Lined` operands are in the group's `piped`."""
+
+    def __init__(
+        self,
+        group: GroupText,
+        copies: Asynchronous,
+        operands: list[_Operand],
+        stages: int,
+        nbytes: int,
+    ) -> None:
+        self._group, self._copies, self._operands = group, copies, operands
+        self._stages, self._nbytes = stages, nbytes
+        self._slot = group.out.name("z")
+        for name, text in copies.functions:
+            group.out.functions.define(name, text)
+
+    def begin(self, scope: Scope, s: For, bounds: tuple[str, str, str]) -> None:
+        """Start the copies of the first steps, all but one stage."""
+        group, (start, stop, step) = self._group, bounds
+        out, kind = group.out, register(group.out.dialect, s.index.dtype)
+        group.reserve(self._stages * self._nbytes)
+        for operand in self._operands:
+            group.fence.read(operand.load.source.memory, None)
+        ahead, to = out.name("n"), out.name("z")
+        out.do(f"int {self._slot} = 0;")
+        with out.block(f"for (int {to} = 0; {to} < {self._stages - 1}; ++{to})"):
+            out.do(f"const {kind} {ahead} = {start} + {to} * {step};")
+            self._start(scope, s, ahead, stop, to)
+
+    def step(self, scope: Scope, s: For, at: str, stop: str, step: str) -> None:
+        """Wait for this step's stage, and start the copies of a later step."""
+        group, stages = self._group, self._stages
+        out, kind = group.out, register(group.out.dialect, s.index.dtype)
+        out.do(f"{self._copies.wait.format(stages - 2)};")
+        group.fence.barrier()
+        ahead, to = out.name("n"), out.name("z")
+        with out.block():
+            out.do(f"const {kind} {ahead} = {at} + {stages - 1} * {step};")
+            out.do(f"const int {to} = ({self._slot} + {stages - 1}) % {stages};")
+            self._start(scope, s, ahead, stop, to)
+        for operand in self._operands:
+            dtype = operand.load.result.dtype
+            name = group.place_of(dtype, f"{self._slot} * {self._nbytes} + {operand.start}")
+            group.piped[operand.load.result] = Lined(name, operand.pitch, operand.turned)
+        out.do(f"{self._slot} = ({self._slot} + 1) % {stages};")
+
+    def end(self) -> None:
+        """The stages are free; who stages anew waits for those that read the last one."""
+        self._group.piped.clear()
+        self._group.reserve(0)
+        self._group.fence.unstage()
+
+    def _start(self, scope: Scope, s: For, at: str, stop: str, slot: str) -> None:
+        group = self._group
+        inner = scope.inner()
+        inner.scalars[s.index] = at
+        with group.out.block(f"if ({at} < {stop})"):
+            for operand in self._operands:
+                self._copy(inner, operand, slot)
+        group.out.do(f"{self._copies.commit};")
+
+    def _copy(self, scope: Scope, operand: _Operand, slot: str) -> None:
+        group, s = self._group, operand.load
+        layout, dtype, axis = group.mapping.tiles[s.result], s.result.dtype, operand.inner
+        many, target = vectors.width(group, layout, axis, dtype), f"{slot} * {self._nbytes}"
+        name = group.place_of(dtype, f"{target} + {operand.start}")
+        nest = vectors.nest_of(group, scope, layout, axis, dtype)
+        source = element(scope, s.source, nest.position)
+        rest, limit = limits_beside(scope, s.source, nest, axis)
+        here = nest.position[axis].text
+        count = str(many)
+        if limit is not None:
+            left = f"{limit} - {here}"
+            count = f"({left} >= {many} ? {many} : {left} > 0 ? (int)({left}) : 0)"
+        if rest:
+            count = f"({' && '.join(rest)} ? {count} : 0)"
+        place = f"{nest.position[1 - axis].text} * {operand.pitch} + {here}"
+        valid = group.within(layout, nest.position) + group.first(layout)
+        call = self._function(register(group.out.dialect, dtype), many, many * dtype.nbytes)
+        nest.do(guarded(valid, f"{call}(&{name}[{place}], &{source}, {count});"))
+        nest.emit()
+
+    def _function(self, kind: str, width: int, nbytes: int) -> str:
+        group, name = self._group, f"hal_async_{kind}{width}"
+        loop = f"{group.groups.unrolled}for (int e = 0; e < {width}; ++e)"
+        copy = self._copies.copy.format(nbytes=nbytes, size=nbytes // width)
+        given = {"name": name, "kind": kind, "nbytes": nbytes, "copy": copy, "loop": loop}
+        text = _COPY.format(function=group.out.dialect.function, **given)
+        return group.out.functions.define(name, text)
+
+
+def pipeline(group: GroupText, s: For) -> Pipeline | None:
+    """The stages of a loop that loads two operands and multiplies them on a unit, and does nothing
+    else; None for others, and where nothing can be copied so."""
+    dots = [n for n in toposort([c.next for c in s.carried]) if n.op in ("dot", "reduce", "scan")]
+    loads = {load.result: load for load in s.body if isinstance(load, Load)}
+    copies = group.groups.asynchronous
+    if copies is None or len(dots) != 1 or len(loads) != 2 or len(s.body) != 2:
+        return None
+    (n,) = dots
+    uses = [x for user in toposort([c.next for c in s.carried]) for x in user.srcs if x in loads]
+    if n.op != "dot" or not is_by_unit(n) or uses != list(n.srcs[:2]):
+        return None
+    operands, start = list[_Operand](), 0
+    for x, depth in zip(n.srcs[:2], (1, 0), strict=True):
+        load, layout = loads[x], group.mapping.tiles[x]
+        inner = line_axis(layout, depth)
+        pitch, nbytes = lines(x, inner)
+        near, width = load.source.strides[inner], vectors.width(group, layout, inner, x.dtype)
+        if near.op != "const" or near["value"] != 1 or not _is_zero(load.other):
+            return None
+        if width * x.dtype.nbytes < 4 or load.source.memory in group.fence.written:
+            return None
+        operands.append(_Operand(load, inner, pitch, inner != depth, start))
+        start += nbytes
+    space = group.info.space(SpaceKind.SCRATCHPAD)
+    stages = min(_MOST, (space.nbytes if space else 0) // start)
+    return Pipeline(group, copies, operands, stages, start) if stages > 1 else None
+
+
+def _is_zero(other: Node | None) -> bool:
+    return other is None or (other.op == "const" and not other["value"])
