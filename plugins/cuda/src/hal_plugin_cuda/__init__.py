@@ -2,5 +2,4 @@
 
 `plugin` lists and opens devices, `find` finds them, `describe` says what they are, `driver` has the
 driver's functions, `machine` does the work on `streams` and `graphs`, `programs` loads what `nvrtc`
-compiles and checks it by `cubin`.
-"""
+compiles and checks it by `cubin`."""

@@ -2,8 +2,7 @@
 
 A fault ends a context: every later call in it fails. A kernel that hangs keeps it, and to give back
 what is in it would wait for the kernel. So everything knows its context, and is given back only in
-one that lives.
-"""
+one that lives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The driver's own interface, opened at run time: libcuda comes with the driver, and nothing of a
-toolkit is needed.
-"""
+toolkit is needed."""
 
 from __future__ import annotations
 
