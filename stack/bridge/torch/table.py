@@ -1,9 +1,18 @@
 """The whole table of operators: the rows of all modules that have some."""
 
-from stack.bridge.torch import algebra, attention, optimizers, rows, sampled, spatial, special
+from stack.bridge.torch import (
+    algebra,
+    attention,
+    incomplete,
+    optimizers,
+    rows,
+    sampled,
+    spatial,
+    special,
+)
 
 ROWS = rows.ROWS
 """By the operator's name, "add.Tensor"."""
 
-MODULES = (rows, spatial, algebra, optimizers, attention, sampled, special)
+MODULES = (rows, spatial, algebra, optimizers, attention, sampled, special, incomplete)
 """Those that fill it."""
