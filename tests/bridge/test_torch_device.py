@@ -228,6 +228,9 @@ def test_a_wrong_operand_is_told_at_its_line():
         torch.ones(1, device="hal", dtype=torch.complex64)
     with pytest.raises(NotImplementedError, match=r"special_airy_ai.out has no row on hal:0"):
         torch.special.airy_ai(x)
+    rare = torch.nn.Embedding(3, 2, sparse=True).to("hal")
+    with pytest.raises(NotImplementedError, match=r"_sparse_coo_tensor.*sparse=False"):
+        rare(torch.tensor([1], device="hal")).sum().backward()
     with pytest.raises(RuntimeError, match="single memory location"):
         torch.ones(1, device="hal").expand(3).add_(1)
 
@@ -243,6 +246,20 @@ def test_a_wrong_call_raises_what_it_raises_on_the_cpu():
         lambda x: x[torch.ones(5, dtype=torch.bool, device=x.device)],
         lambda x: torch.cat([x, x[:, :2]]),
         lambda x: torch.arange(0, 5, -1, device=x.device),
+        lambda x: torch.linalg.solve(x[:, :2], torch.ones(3, 1, device=x.device)),
+        lambda x: torch.linalg.solve_triangular(x[:, :2], x.new_ones(3, 1), upper=True),
+        lambda x: x.index_select(0, x.new_zeros(2, 2, dtype=torch.int64)),
+        lambda x: x[x],
+        lambda x: x.bernoulli_(2.0),
+        lambda x: x.as_strided((2, 2), (-1, 1)),
+        lambda x: x[:0].argmax(),
+        lambda x: x[:0].argmin(0),
+        lambda x: x[:0].max(0),
+        lambda x: x[:0].max(),
+        lambda x: torch.bincount(x[0]),
+        lambda x: x.long().softmax(0),
+        lambda x: torch._foreach_add([x], []),
+        lambda x: torch._foreach_add([x], [x, x]),
     ):
         raised = []
         for device in ("cpu", "hal"):
@@ -259,6 +276,7 @@ def test_operands_apart_and_types_that_do_not_meet_are_told_at_their_line():
     for apart in (
         lambda: y.add_(x),
         lambda: torch.add(x, x, out=y),
+        lambda: torch.add(y, y, out=x),
         lambda: x.add_(y),
         lambda: x.index_put_((places,), y),
     ):
@@ -332,6 +350,7 @@ def test_an_index_out_of_range_is_told_at_the_next_wait(monkeypatch):
         lambda: x[2:4].scatter_(0, far, 5.0),
         lambda: torch.nn.functional.embedding(far, x.view(2, 4)),
         lambda: torch.nn.functional.cross_entropy(x.view(2, 4)[:, :3], far),
+        lambda: torch.nn.functional.multi_margin_loss(x.view(2, 4)[:, :3], far),
     ):
         monkeypatch.setenv("HAL_TORCH_CHECK", "0")
         wrong()
@@ -776,6 +795,9 @@ def test_a_generator_is_a_stream_of_its_own():
     again = pickle.loads(pickle.dumps(own))
     kept = own.get_state()
     drawn = torch.randint(100, (5,), device="hal", generator=own)
+    twin = pickle.loads(pickle.dumps(own))
+    counts = [torch.zeros(9, device="hal").random_(generator=g).tolist() for g in (own, twin)]
+    assert counts[0] == counts[1]
     assert drawn.equal(torch.randint(100, (5,), device="hal", generator=again))
     own.set_state(kept)
     assert drawn.equal(torch.randint(100, (5,), device="hal", generator=own))

@@ -20,6 +20,8 @@ def install() -> None:
     every = torch.library.Library("_", "IMPL")
     every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     own = torch.library.Library("aten", "IMPL")
+    for layout in ("Sparse", "SparseCsr", "NestedTensor", "Quantized"):
+        every.fallback(_dense_alone, f"{layout}PrivateUse1")
     _libraries.extend((every, own))
     for names, narrow in ((_NARROW, True), (_WIDE, False)):
         for name in names:
@@ -29,6 +31,13 @@ def install() -> None:
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
     torch.UntypedStorage.resize_ = _resize_of(torch.UntypedStorage.resize_)
+
+
+def _dense_alone(op: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(
+        f"{op} on {kernels.NAME}: its tensors are dense, none is sparse, nested or quantized; an "
+        "embedding takes sparse=False. docs/torch-ops.md lists the operators"
+    )
 
 
 def reshaped_strides(

@@ -258,10 +258,13 @@ def random_to(x: Tensor, high: int, *, generator: Any = None) -> Tensor:
 
 def random_(x: Tensor, *, generator: Any = None) -> Tensor:
     most = {torch.uint8: 256, torch.int8: 128, torch.int16: 2**15, torch.int32: 2**31}
-    return random_from(x, 0, most.get(x.dtype, 2 if x.dtype is torch.bool else 2**24))
+    high = most.get(x.dtype, 2 if x.dtype is torch.bool else 2**24)
+    return random_from(x, 0, high, generator=generator)
 
 
 def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}")
     return _into(_BERNOULLI, x, 1, generator, float(p))
 
 

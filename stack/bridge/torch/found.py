@@ -166,10 +166,10 @@ _TALLIED = Row("bincount", lambda x, weights, size: compact.tallied(x, weights, 
 
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    if x.dim() != 1 or x.dtype.is_floating_point:
-        raise RuntimeError(
-            f"bincount only supports 1-d non-negative integral inputs, not {x.dtype}"
-        )
+    if x.dtype.is_floating_point:
+        raise NotImplementedError(f"bincount of {x.dtype} on {x.device}: takes integers")
+    if x.dim() != 1:
+        raise RuntimeError(f"bincount only supports 1-d inputs, not {list(x.shape)}")
     size = minlength
     if x.numel():
         least, most = (int(v) for v in torch.stack([x.min(), x.max()]).tolist())

@@ -149,6 +149,8 @@ def _out_kernel(row: Row, names: Sequence[str], gives_out: bool = False) -> Any:
         outs = [kwargs.pop(name) for name in names]
         if gives_out:
             call_into(row, outs, args, {**kwargs, **dict(zip(names, outs, strict=True))})
+        elif kernels.index_among((*args, *kwargs.values())) < 0:  # `out` alone is on the device
+            raise kernels.apart(row.name, str(outs[0].device), torch.device("cpu"))
         else:
             for out, made in zip(outs, call(row, args, kwargs), strict=False):
                 check_cast(made.dtype, out.dtype)
@@ -282,6 +284,8 @@ def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = N
 
 
 def _as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    if min(stride, default=0) < 0:
+        raise RuntimeError(f"as_strided: negative strides are not supported, got {list(stride)}")
     return view_of(
         x, size, stride, x.storage_offset() if storage_offset is None else storage_offset
     )

@@ -164,10 +164,10 @@ def _tape_written(what: str, x: Tensor, args: Iterable[Any]) -> Tape:
         return tape_of(x.device.index)
     other = _tape_among(args)
     where = NAME if other is None else f"{NAME}:{other.index}"
-    raise _apart(what, where, x.device)
+    raise apart(what, where, x.device)
 
 
-def _apart(what: str, here: str, there: torch.device) -> RuntimeError:
+def apart(what: str, here: str, there: torch.device) -> RuntimeError:
     return RuntimeError(f'{what}: operands are on {here} and {there}; move one by .to("{here}")')
 
 
@@ -215,7 +215,7 @@ def _other_tensor(what: str, tape: Tape, x: Tensor, scalars: list[float]) -> Any
         storage_of(x)
     if not x.dim() and x.device.type == "cpu":
         return encode(what, tape, (x.item(),), scalars)[0]
-    raise _apart(what, f"{NAME}:{tape.index}", x.device)
+    raise apart(what, f"{NAME}:{tape.index}", x.device)
 
 
 def _other(what: str, tape: Tape, a: Any, scalars: list[float]) -> Any:

@@ -15,6 +15,7 @@ from stack import ops as g
 from stack.bridge.torch.kernels import call_into
 from stack.bridge.torch.rows import F, _lerp, _vector_norm, row
 from stack.bridge.torch.tape import Row
+from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.public import METHODS
 
@@ -23,6 +24,9 @@ def _each(function: F) -> F:
     """A row on lists of tensors, and lists of or single other arguments."""
 
     def lower(xs: Sequence[Node], *args: Any, **kwargs: Any) -> list[Node]:
+        counts = [len(a) for a in args if isinstance(a, list)]
+        if any(n != len(xs) for n in counts):
+            raise TensorError(f"lists of {[len(xs), *counts]} elements, which are to be equal")
         return [
             g.cast(
                 function(x, *[a[i] if isinstance(a, list) else a for a in args], **kwargs), x.dtype

@@ -70,11 +70,16 @@ def _of_classes(x: Tensor, target: Tensor, *rest: Any, **options: Any) -> Indice
     yield target, 0, x.shape[1 if x.dim() > 1 else 0]
 
 
+def _of_labels(x: Tensor, target: Tensor, *rest: Any, **options: Any) -> Indices:
+    yield target, 0, x.shape[-1] if x.dim() else 1
+
+
 _TAKERS: dict[str, Callable[..., Indices]] = {
     **dict.fromkeys(("index", "index_put", "_index_put_impl"), _of_list),
     **dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), _of_rows),
     **dict.fromkeys(("take", "put"), _of_all),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _of_classes),
+    "multi_margin_loss": _of_labels,
     **dict.fromkeys(
         ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
          "index_copy", "index_fill", "index_reduce"), _of_axis,

@@ -337,14 +337,20 @@ def _var_mean(x: Node, dim: Any = None, *, correction: Any = 1, keepdim: bool = 
     return r.var_mean(x, dim, correction=given, keepdim=keepdim)
 
 
+def _only_float(what: str, x: Node, half_to_float: bool) -> Node:
+    if not x.dtype.is_float:
+        raise NotImplementedError(f"{what} of {text(x)}: takes floats; give dtype=torch.float32")
+    return g.cast(x, DType.F32) if half_to_float else x
+
+
 @row("_softmax")
 def _softmax(x: Node, dim: int, half_to_float: bool) -> Node:
-    return r.softmax(g.cast(x, DType.F32) if half_to_float else x, dim)
+    return r.softmax(_only_float("softmax", x, half_to_float), dim)
 
 
 @row("_log_softmax")
 def _log_softmax(x: Node, dim: int, half_to_float: bool) -> Node:
-    return r.log_softmax(g.cast(x, DType.F32) if half_to_float else x, dim)
+    return r.log_softmax(_only_float("log_softmax", x, half_to_float), dim)
 
 
 @row("_softmax_backward_data")

@@ -98,7 +98,7 @@ def _item(item: Any) -> Any:
             raise TensorError(f"an index holds integers, got {array.dtype} {list(array.shape)}")
         return literal(array)
     if isinstance(item, Node) and not item.dtype.is_int:
-        raise TensorError(f"an index tensor holds integers, got {text(item)}")
+        raise RangeError(f"an index tensor holds integers, got {text(item)}")
     if not (item is None or item is Ellipsis or isinstance(item, int | slice | Node)):
         raise TensorError(f"cannot index with {type(item).__name__}; {BASIC}")
     return item
@@ -168,6 +168,8 @@ def take(x: Node, index: Node, dim: int, wraps: bool = True) -> Node:
 @operator(aten="index_select", onnx="Gather")
 def index_select(x: Node, dim: int, index: Node) -> Node:
     """The slices at these positions of an axis."""
+    if len(index.shape) > 1:
+        raise RangeError(f"index_select takes a row of positions, got {text(index)}")
     if not x.shape:
         return g.reshape(take(_solid(x), index, 0, wraps=False), ())
     return take(x, index, dim, wraps=False)

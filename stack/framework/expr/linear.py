@@ -49,6 +49,12 @@ def _eye(n: int, like: Node) -> Node:
     return g.broadcast(one, (*like.shape[:-2], n, n))
 
 
+def _check_right(A: Node, b: Node) -> None:
+    """Whether there is a row of b for each of A."""
+    if len(b.shape) < 2 or b.shape[-2] != A.shape[-2]:
+        raise TensorError(f"{text(A)} and {text(b)}: the right side has as many rows as the matrix")
+
+
 # factorisations
 
 
@@ -103,6 +109,7 @@ def solve_triangular(
         )
         return g.transpose(turned)
     n = _square(A)
+    _check_right(A, B)
     batch = broadcast_shape([A.shape[:-2], B.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, B))
     rows: list[Node | None] = [None] * n
@@ -243,6 +250,7 @@ def solve(A: Node, B: Node, *, left: bool = True) -> Node:
     n = _square(A)
     is_vector = len(B.shape) == 1 or (len(B.shape) + 1 == len(A.shape) and B.shape == A.shape[:-1])
     b = g.reshape(B, (*B.shape, 1)) if is_vector else B
+    _check_right(A, b)
     batch = broadcast_shape([A.shape[:-2], b.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, b))
     packed, order, _ = factored(a)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.framework.errors import TensorError
+from stack.framework.errors import RangeError, TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Dims, Number, as_float, axes, axis, once
 from stack.framework.expr.public import operator
@@ -74,7 +74,8 @@ def amin(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
 
 def _fold_some(kind: str, x: Node, dim: Dims, keepdim: bool) -> Node:
     if _count(x, dim) == 0:
-        raise TensorError(f"no element to choose from in {list(x.shape)} over dim {dim}")
+        error = TensorError if dim is None else RangeError
+        raise error(f"no element to choose from in {list(x.shape)} over dim {dim}")
     return _fold(kind, x, dim, keepdim)
 
 
@@ -106,7 +107,7 @@ def min(x: Node, dim: Any = None, keepdim: bool = False) -> Any:
 def _extreme(kind: str, x: Node, dim: int, keepdim: bool, place: Callable[..., Node]) -> Extreme:
     """Along one axis; the derivative flows to the element whose place is given."""
     if _count(x, dim) == 0:
-        raise TensorError(f"no element to choose from in {list(x.shape)} over dim {dim}")
+        raise RangeError(f"no element to choose from in {list(x.shape)} over dim {dim}")
     best = g.extreme(kind, x, axes(dim, len(x.shape)))
     ordered = g.cast(x, DType.U8) if x.dtype is DType.BOOL else x
     return Extreme(_dropped(best, dim, keepdim), place(ordered, dim, keepdim))
@@ -129,9 +130,13 @@ def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
 def _arg(op: object, x: Node, dim: int | None, keepdim: bool) -> Node:
     assert callable(op)
     if dim is None or not x.shape:
+        if not x.type.size:
+            raise RangeError(f"no element to choose from in {list(x.shape)}")
         found = op(g.reshape(x, (x.type.size,)), 0)
         return g.reshape(found, (1,) * len(x.shape) if keepdim else ())
     a = axis(dim, len(x.shape))
+    if not x.shape[a]:
+        raise RangeError(f"no element to choose from in {list(x.shape)} over dim {dim}")
     found = op(x, a)
     return _dropped(found, a, keepdim)
 
