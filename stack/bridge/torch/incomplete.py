@@ -33,9 +33,10 @@ _NEAR = 0.2
 
 def _zeta(k: int) -> float:
     """Riemann's function of a whole number: a sum, and the formula of Euler and Maclaurin."""
-    n = 40
+    n = 40.0
     rest = n ** (1 - k) / (k - 1) + n**-k / 2 + k * n ** (-k - 1) / 12
-    return math.fsum(i**-k for i in range(1, n)) + rest
+    rest -= k * (k + 1) * (k + 2) * n ** (-k - 3) / 720
+    return math.fsum(i**-k for i in range(1, int(n))) + rest
 
 
 def _polynomial(x: Node, coefficients: list[float]) -> Node:
