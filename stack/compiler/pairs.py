@@ -79,22 +79,16 @@ class Sums:
     ) -> Sequence[Node]:
         """`start` with step(i, *sums) for every i in range(size), each of which adds `terms`."""
         if self.serial is not None and not is_fixed(size):
-            return self._by_blocks(b, size, step, start)
+            # Of a size that is data, which cannot be halved here: blocks one after the other
+            def add_block(first: Node, *sums: Node) -> list[Node]:
+                stop = binary("min", add(first, BLOCK), size)
+                found = b.loop(first, stop, 1, step, self.neutral)
+                pairs = zip(self.combine, sums, found, strict=True)
+                return [binary(op, x, y) for op, x, y in pairs]
+
+            return b.loop(0, size, BLOCK, add_block, start)
         short = size if self.serial is None else halved(size, max(1, self.serial // hint(terms)))
         return self._part(b, index(0), size, short, step, start)
-
-    def _by_blocks(
-        self, b: Builder, size: int, step: Callable[..., Sequence[Node]], start: Sequence[Node]
-    ) -> Sequence[Node]:
-        """Of a size that is data, which cannot be halved here: blocks one after the other."""
-
-        def add_block(first: Node, *sums: Node) -> list[Node]:
-            stop = binary("min", add(first, BLOCK), size)
-            found = b.loop(first, stop, 1, step, self.neutral)
-            pairs = zip(self.combine, sums, found, strict=True)
-            return [binary(op, x, y) for op, x, y in pairs]
-
-        return b.loop(0, size, BLOCK, add_block, start)
 
     def _part(
         self,

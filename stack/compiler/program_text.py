@@ -139,7 +139,27 @@ def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
     if isinstance(call, ExchangeCall):
         sides = (_ref_facts(ref) for ref in (call.dst, *call.sources))
         kept = [_ref_facts(ref) for ref in call.kept]
-        return ["exchange", call.group, _rank_call_facts(call.call), kept, *sides]
+        if isinstance(call.call, Messages):
+            said = [
+                "messages",
+                call.call.dtype.short,
+                call.call.count,
+                call.call.pairs,
+                call.call.name,
+            ]
+        else:
+            assert not call.call.counts, "sizes that differ are data of a graph"
+            assert not call.call.parts, "sizes that differ are data of a graph"
+            of = (
+                call.call.kind.value,
+                call.call.dtype.short,
+                call.call.count,
+                call.call.reduce.value,
+                call.call.root,
+                call.call.name,
+            )
+            said = list(of)
+        return ["exchange", call.group, said, kept, *sides]
     if isinstance(call, LoopCall):
         return [
             *("loop", call.steps, call.reverse, call.tested),
@@ -151,15 +171,6 @@ def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
         ]
     number = numbers.setdefault(call.source, len(numbers))
     return ["kernel", number, call.grid, [_argument_facts(arg) for arg in call.args]]
-
-
-def _rank_call_facts(call: RankCall) -> list[Any]:
-    if isinstance(call, Messages):
-        return ["messages", call.dtype.short, call.count, call.pairs, call.name]
-    assert not call.counts, "sizes that differ are data of a graph"
-    assert not call.parts, "sizes that differ are data of a graph"
-    of = (call.kind.value, call.dtype.short, call.count, call.reduce.value, call.root, call.name)
-    return list(of)
 
 
 def _rank_call(facts: Any) -> RankCall:
@@ -319,26 +330,50 @@ class _Calls:
     def call(self, facts: Any) -> Call:
         kind = facts[0] if isinstance(facts, list) and facts else None
         if kind == "kernel":
-            return self._kernel(facts)
+            _, number, grid, args = _items(facts, 4, "a kernel call")
+            if _size(number) >= len(self._sources):
+                raise ProgramTextError(f"there is no program {number}")
+            source, sizes = self._sources[number], _all(grid, _size, "a grid")
+            if len(sizes) != 3:
+                raise ProgramTextError("a grid is three sizes")
+            if not isinstance(args, list) or len(args) != len(source.params):
+                raise ProgramTextError(f"{source.entry} takes {len(source.params)} arguments")
+            given = [self._argument(p, arg) for p, arg in zip(source.params, args, strict=True)]
+            return KernelCall(source, sizes, tuple(given))
         if kind == "copy":
-            return self._copy(facts)
+            _, dst, src = _items(facts, 3, "a copy")
+            call = CopyCall(self._ref(dst), self._ref(src))
+            if call.dst.nbytes != call.src.nbytes:
+                raise ProgramTextError("the sides of a copy differ in size")
+            if self._memory(call.dst) != self._memory(call.src):
+                overlap = False
+            else:
+                overlap = max(call.dst.offset_nbytes, call.src.offset_nbytes) < min(
+                    call.dst.offset_nbytes + call.dst.nbytes,
+                    call.src.offset_nbytes + call.src.nbytes,
+                )
+            if overlap:
+                raise ProgramTextError("the sides of a copy overlap")
+            return call
         if kind == "exchange":
-            return self._exchange(facts)
+            if len(facts) not in (6, 7):
+                raise ProgramTextError("an exchange is a group, a call and two or three buffers")
+            _, group, call, kept, *sides = facts
+            dst, src, *elements = map(self._ref, sides)
+            found = ExchangeCall(
+                _word(group),
+                _rank_call(call),
+                dst,
+                src,
+                elements[0] if elements else None,
+                _all(kept, self._ref, "kept buffers"),
+            )
+            if any(ref.nbytes % found.call.dtype.nbytes for ref in (found.dst, found.src)):
+                raise ProgramTextError("an exchange of a part of an element")
+            return found
         if kind == "loop":
             return self._loop(facts)
         raise ProgramTextError("a call is none of kernel, copy, exchange, loop")
-
-    def _kernel(self, facts: Any) -> KernelCall:
-        _, number, grid, args = _items(facts, 4, "a kernel call")
-        if _size(number) >= len(self._sources):
-            raise ProgramTextError(f"there is no program {number}")
-        source, sizes = self._sources[number], _all(grid, _size, "a grid")
-        if len(sizes) != 3:
-            raise ProgramTextError("a grid is three sizes")
-        if not isinstance(args, list) or len(args) != len(source.params):
-            raise ProgramTextError(f"{source.entry} takes {len(source.params)} arguments")
-        given = [self._argument(p, arg) for p, arg in zip(source.params, args, strict=True)]
-        return KernelCall(source, sizes, tuple(given))
 
     def _argument(self, param: Param, fact: Any) -> BufferRef | int | float:
         if param.kind is ParamKind.BUFFER:
@@ -348,32 +383,6 @@ class _Calls:
         ):
             raise ProgramTextError(f"the argument of {param.name} is no number that a type has")
         return cast("int | float", fact)
-
-    def _copy(self, facts: Any) -> CopyCall:
-        _, dst, src = _items(facts, 3, "a copy")
-        call = CopyCall(self._ref(dst), self._ref(src))
-        if call.dst.nbytes != call.src.nbytes:
-            raise ProgramTextError("the sides of a copy differ in size")
-        if self._overlap(call.dst, call.src):
-            raise ProgramTextError("the sides of a copy overlap")
-        return call
-
-    def _exchange(self, facts: Any) -> ExchangeCall:
-        if len(facts) not in (6, 7):
-            raise ProgramTextError("an exchange is a group, a call and two or three buffers")
-        _, group, call, kept, *sides = facts
-        dst, src, *elements = map(self._ref, sides)
-        found = ExchangeCall(
-            _word(group),
-            _rank_call(call),
-            dst,
-            src,
-            elements[0] if elements else None,
-            _all(kept, self._ref, "kept buffers"),
-        )
-        if any(ref.nbytes % found.call.dtype.nbytes for ref in (found.dst, found.src)):
-            raise ProgramTextError("an exchange of a part of an element")
-        return found
 
     def _loop(self, facts: Any) -> LoopCall:
         _, count, reverse, tested, *rest = _items(facts, 11, "a loop")
@@ -428,14 +437,6 @@ class _Calls:
         if ref.index >= len(known) or ref.offset_nbytes + ref.nbytes > known[ref.index]:
             raise ProgramTextError(f"there is no {ref}")
         return ref
-
-    def _overlap(self, a: BufferRef, b: BufferRef) -> bool:
-        if self._memory(a) != self._memory(b):
-            return False
-        return (
-            max(a.offset_nbytes, b.offset_nbytes)
-            < min(a.offset_nbytes + a.nbytes, b.offset_nbytes + b.nbytes)
-        )  # fmt: skip
 
     def _memory(self, ref: BufferRef) -> tuple[str, int]:
         """What a buffer is: an output that updates an input is that input."""

@@ -68,20 +68,18 @@ def _rules(item: str) -> Iterator[Override]:
         known = ", ".join(k.replace("-", "_") for k in KINDS)
         raise PlanError(f"expected KIND=ALGORITHM:FROM-TO;..., KIND one of {known}; got {item!r}")
     for part in parts.split(";"):
-        yield _rule(kind, part)
-
-
-def _rule(kind: PlanKind, part: str) -> Override:
-    match = _RANGE.fullmatch(part)
-    if match is None and ":" in part:
-        raise PlanError(f"a range is FROM-TO such as 0-8K, or 8K- without an end; got {part!r}")
-    if match is None:
-        return Override(kind, _algorithm(kind, part))
-    start = int(match[2]) * _UNITS[match[3]]
-    stop = int(match[4]) * _UNITS[match[5]] if match[4] else None
-    if stop is not None and stop <= start:
-        raise PlanError(f"the range of {part!r} ends before it begins")
-    return Override(kind, _algorithm(kind, match[1]), start, stop)
+        match = _RANGE.fullmatch(part)
+        if match is None and ":" in part:
+            raise PlanError(f"a range is FROM-TO such as 0-8K, or 8K- without an end; got {part!r}")
+        if match is None:
+            rule = Override(kind, _algorithm(kind, part))
+        else:
+            start = int(match[2]) * _UNITS[match[3]]
+            stop = int(match[4]) * _UNITS[match[5]] if match[4] else None
+            if stop is not None and stop <= start:
+                raise PlanError(f"the range of {part!r} ends before it begins")
+            rule = Override(kind, _algorithm(kind, match[1]), start, stop)
+        yield rule
 
 
 def _algorithm(kind: PlanKind, name: str) -> str:

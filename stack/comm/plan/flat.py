@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, Step, blocks, offsets
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, blocks, offsets
 
 FIELDS = (
     "op",  # OPS.index(step.op)
@@ -60,23 +60,8 @@ class Chunked:
         self._program, self._rank = program, rank
         counts = [len(blocks(program, rank, place)) for place in PLACES]
         self._first = list(accumulate((count + 1 for count in counts), initial=0))[:-1]
-        rows, self._after = self._rows()
-        table = np.array(rows, np.int64).reshape(len(rows), len(FIELDS) + 2)
-        self._table, self._ends = table[:, : len(FIELDS)], table[:, len(FIELDS) :]
-
-    def at(self, lengths: Sequence[int]) -> FlatSteps:
-        """The steps for extents of these lengths."""
-        each = [offsets(self._program, self._rank, place, lengths) for place in PLACES]
-        starts = np.array([start for place in each for start in place], np.int64)
-        steps = self._table.copy()
-        for column in _STARTS:
-            steps[:, column] = starts[steps[:, column]]
-        steps[:, FIELDS.index("count")] = starts[self._ends[:, 1]] - starts[self._ends[:, 0]]
-        return FlatSteps(steps, self._after, (each[0][-1], each[1][-1], each[2][-1]))
-
-    def _rows(self) -> tuple[list[list[int]], NDArray[np.int64]]:
-        """The columns of FIELDS, with numbers of chunk ends for elements, and the two ends of what
-        a step moves, whose difference is `count`."""
+        # The columns of FIELDS, with numbers of chunk ends for elements, and the two ends of what a
+        # step moves, whose difference is `count`
         numbers: Counter[tuple[bool, int]] = Counter()
         # By (sent?, peer): for each message in order, whether it carries the accumulator type.
         wide: dict[tuple[bool, int], list[bool]] = {}
@@ -93,27 +78,39 @@ class Chunked:
                 numbers[message] += 1
             waits = [len(after), len(after) + len(step.after)]
             after.extend(step.after)
-            row = [OPS.index(step.op), step.peer, *of_message, 0, *self._operands(step)]
-            rows.append([*row, int(step.final), *waits, *self._moved(step)])
-        return rows, np.array(after, np.int64)
+            # (place, number of the first chunk's start) of dst, src and other
+            spans = (step.dst, step.src, step.other)
+            row = [
+                OPS.index(step.op),
+                step.peer,
+                *of_message,
+                0,
+                *(
+                    number
+                    for span in spans
+                    for number in (PLACES.index(span.place) if span.count else 0, self._start(span))
+                ),
+            ]
+            whole = step.src if step.op is Op.SEND else step.dst
+            start = self._start(whole)
+            rows.append([*row, int(step.final), *waits, start, start + whole.count])
+        self._after = np.array(after, np.int64)
+        table = np.array(rows, np.int64).reshape(len(rows), len(FIELDS) + 2)
+        self._table, self._ends = table[:, : len(FIELDS)], table[:, len(FIELDS) :]
 
-    def _operands(self, step: Step) -> list[int]:
-        """(place, number of the first chunk's start) of dst, src and other."""
-        spans = (step.dst, step.src, step.other)
-        return [
-            number
-            for span in spans
-            for number in (PLACES.index(span.place) if span.count else 0, self._start(span))
-        ]
+    def at(self, lengths: Sequence[int]) -> FlatSteps:
+        """The steps for extents of these lengths."""
+        each = [offsets(self._program, self._rank, place, lengths) for place in PLACES]
+        starts = np.array([start for place in each for start in place], np.int64)
+        steps = self._table.copy()
+        for column in _STARTS:
+            steps[:, column] = starts[steps[:, column]]
+        steps[:, FIELDS.index("count")] = starts[self._ends[:, 1]] - starts[self._ends[:, 0]]
+        return FlatSteps(steps, self._after, (each[0][-1], each[1][-1], each[2][-1]))
 
     def _start(self, span: Span) -> int:
         """Among the starts of all chunks of INPUT, then OUTPUT, then SCRATCH, each with its end."""
         return self._first[PLACES.index(span.place)] + span.start if span.count else 0
-
-    def _moved(self, step: Step) -> list[int]:
-        whole = step.src if step.op is Op.SEND else step.dst
-        start = self._start(whole)
-        return [start, start + whole.count]
 
 
 _STARTS = tuple(FIELDS.index(name) for name in ("dst", "src", "other"))

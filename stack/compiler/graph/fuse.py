@@ -170,17 +170,14 @@ class Fusion:
         if nest is None:
             return False
         first.roots, first.nest = roots, nest
-        self._replace(second, first)
-        return True
-
-    def _replace(self, old: Cluster, new: Cluster) -> None:
-        self._after[new] |= self._after.pop(old) - {new}
-        self.clusters.remove(old)
-        self.of.update(dict.fromkeys(old.roots, new))
+        self._after[first] |= self._after.pop(second) - {first}
+        self.clusters.remove(second)
+        self.of.update(dict.fromkeys(second.roots, first))
         for needs in self._after.values():
-            if old in needs:
-                needs.remove(old)
-                needs.add(new)
+            if second in needs:
+                needs.remove(second)
+                needs.add(first)
+        return True
 
     # dependencies
 

@@ -141,7 +141,18 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
     mc = max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
-    mp, np = _program_block(shape, info, Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes)))
+    # The block of one instance with the least estimated time whose scratch memory fits
+    blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
+    fitting = [
+        (mp, np)
+        for mp in even_sizes(shape.m, blocks.mr)
+        for np in even_sizes(shape.n, blocks.nr)
+        if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info)
+    ]
+    mp, np = min(
+        fitting or [(blocks.mr, blocks.nr)],
+        key=lambda block: _estimated_time(shape, info, blocks, *block),
+    )
     mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
     return Blocks(mr, nr, kt, unroll, kc, mc, mp, np)
 
@@ -172,20 +183,6 @@ def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:
 def cache_nbytes(info: DeviceInfo, level: int) -> int:
     """The size of the nearest (0) or second (1) cache."""
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
-
-
-def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:
-    """The block of one instance with the least estimated time whose scratch memory fits."""
-    fitting = [
-        (mp, np)
-        for mp in even_sizes(shape.m, blocks.mr)
-        for np in even_sizes(shape.n, blocks.nr)
-        if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info)
-    ]
-    return min(
-        fitting or [(blocks.mr, blocks.nr)],
-        key=lambda block: _estimated_time(shape, info, blocks, *block),
-    )
 
 
 def even_sizes(extent: int, tile: int) -> Iterator[int]:

@@ -87,7 +87,15 @@ class _Loops:
         self.chunks = 1 if equal(chunk, blocks) else ceil_div(blocks, chunk)
         self.chunk = const(0, I64)
         if (turned := self._found_turned()) is not None:
-            self._turn(turned, lanes)
+            # Make tiles of lanes by lanes, a block of them for each instance
+            assert self.vector is not None
+            self.turned = turned
+            self.width, self.height = (
+                min(lanes, a.size) if is_fixed(a.size) else lanes for a in (self.vector, turned)
+            )
+            self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
+            self.rows = [self.blocks, *(a for a in self.rows if a is not turned)]
+            self.chunks = ceil_div(self.vector.size, self._chunk_size())
 
     @property
     def vector_parallel(self) -> bool:
@@ -107,7 +115,11 @@ class _Loops:
         read = [(r.offset, r.dtype) for e in self.nest.exprs.values() for r in reads(e)]
         found = [*read, *((at, root.dtype) for root, at in self.nest.own.items())]
         lost = {
-            a: sum(_is_beside(at, a, v) and self._is_lost(at, d, a, v) for at, d in found)
+            a: sum(
+                bool(at.coefficient(a) == 1 and at.coefficient(v) not in (0, 1))
+                and self._is_lost(at, d, a, v)
+                for at, d in found
+            )
             for a in self.rows
             if _is_long(a)
         }
@@ -123,17 +135,6 @@ class _Loops:
         sets = SETS // gcd(SETS, abs(step) // LINE) if step % LINE == 0 else SETS
         cached = cache_nbytes(self.emission.info, 0) // (2 * LINE)
         return bool(lines > min(cached, sets * cached // SETS))
-
-    def _turn(self, turned: Axis, lanes: int) -> None:
-        """Make tiles of lanes by lanes, a block of them for each instance."""
-        assert self.vector is not None
-        self.turned = turned
-        self.width, self.height = (
-            min(lanes, a.size) if is_fixed(a.size) else lanes for a in (self.vector, turned)
-        )
-        self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
-        self.rows = [self.blocks, *(a for a in self.rows if a is not turned)]
-        self.chunks = ceil_div(self.vector.size, self._chunk_size())
 
     def emit(self) -> Grid:
         count, k = 1, 0
@@ -213,18 +214,17 @@ class _Loops:
             return self.width
         if self.turned is not None:
             return min(size, self.width * WIDE) if is_fixed(size) else self.width * WIDE
-        most = TURNED_CHUNK if self._is_turned() else self.sizes.chunk
+        # Whether transfers find neighbours of some element in other rows
+        if not self.transfers or not self.rows:
+            turned = False
+        else:
+            offsets = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
+            turned = any(self._goes_by_rows(at) for at in (*offsets, *self.nest.own.values()))
+        most = TURNED_CHUNK if turned else self.sizes.chunk
         chunk = round_up(min(most, self.sizes.chunk), self.width)
         many = rows >= self.sizes.rows_on_grid and hint(size) <= 8 * chunk
         whole = many or (is_fixed(size) and size <= chunk)
         return size if whole else chunk
-
-    def _is_turned(self) -> bool:
-        """Whether transfers find neighbours of some element in other rows."""
-        if not self.transfers or not self.rows:
-            return False
-        offsets = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
-        return any(self._goes_by_rows(at) for at in (*offsets, *self.nest.own.values()))
 
     def _goes_by_rows(self, at: Affine) -> bool:
         assert self.vector is not None
@@ -470,11 +470,6 @@ class _Loops:
             else:
                 self._compute(scope, root)
         return [carried[r] for r in sums]
-
-
-def _is_beside(at: Affine, row: Axis, v: Axis) -> bool:
-    """Whether neighbours along a row axis lie side by side, and those along v do not."""
-    return bool(at.coefficient(row) == 1 and at.coefficient(v) not in (0, 1))
 
 
 def _is_long(axis: Axis) -> bool:

@@ -103,7 +103,14 @@ class _MatmulTemplate:
         return self.p.shape
 
     def emit(self) -> None:
-        block, scratch = self._block(), self._scratch()
+        s, t = self.shape, self.blocks
+        down, across = _program_counts(s, t)
+        rest, i = divided(program_id(0), down)
+        batch, j = divided(rest, across)
+        m0, n0 = mul(i, t.mp), mul(j, t.np)
+        rows = least(t.mp, sub(s.m, m0), divides(t.mp, s.m))
+        cols = least(t.np, sub(s.n, n0), divides(t.np, s.n))
+        block, scratch = _Block(batch, m0, n0, rows, cols), self._scratch()
         if self.p.is_there is None:
             self._all_depths(block, scratch)
             return
@@ -111,17 +118,14 @@ class _MatmulTemplate:
         with self.b.when(there):
             self._all_depths(block, scratch)
         with self.b.when(unary("not", there)):
-            self._zeros(block, scratch)
+            t, b = self.blocks, self.b
+            zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
 
-    def _zeros(self, block: _Block, scratch: _Scratch) -> None:
-        t, b = self.blocks, self.b
-        zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
+            def tile(i: Node, j: Node) -> None:
+                m, n = add(block.m0, i), add(block.n0, j)
+                self._finish(block, scratch.edge, zeros, m, n)
 
-        def tile(i: Node, j: Node) -> None:
-            m, n = add(block.m0, i), add(block.n0, j)
-            self._finish(block, scratch.edge, zeros, m, n)
-
-        b.loop(0, block.rows, t.mr, lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)))
+            b.loop(0, block.rows, t.mr, lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)))
 
     def _all_depths(self, block: _Block, scratch: _Scratch) -> None:
         depth, kc = self.shape.k, self.blocks.kc
@@ -145,22 +149,6 @@ class _MatmulTemplate:
         s, t = self.shape, self.blocks
         fits = self.p.b_panels and self.p.b_panels % t.nr == 0
         return bool(fits) and divides(t.kt, s.k)
-
-    def _completed(self, number: Node) -> Node:
-        """How many kept sums a block of k completes."""
-        if is_fixed(self.shape.k):
-            return completed(number, self._depth_blocks)
-        return binary("min", number, 1)
-
-    def _block(self) -> _Block:
-        s, t = self.shape, self.blocks
-        down, across = _program_counts(s, t)
-        rest, i = divided(program_id(0), down)
-        batch, j = divided(rest, across)
-        m0, n0 = mul(i, t.mp), mul(j, t.np)
-        rows = least(t.mp, sub(s.m, m0), divides(t.mp, s.m))
-        cols = least(t.np, sub(s.n, n0), divides(t.np, s.n))
-        return _Block(batch, m0, n0, rows, cols)
 
     def _scratch(self) -> _Scratch:
         t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
@@ -385,7 +373,12 @@ class _MatmulTemplate:
     ) -> None:
         t, b = self.blocks, self.b
 
-        done = self._completed(binary("div", k0, t.kc))
+        # How many kept sums a block of k completes
+        number = binary("div", k0, t.kc)
+        if is_fixed(self.shape.k):
+            done = completed(number, self._depth_blocks)
+        else:
+            done = binary("min", number, 1)
 
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)

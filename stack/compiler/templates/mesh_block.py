@@ -162,18 +162,15 @@ def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     rows, vectors = min(ROWS, b.rows), min(VECTORS, columns // cores.lanes)
     slower = max(1.0, (rows + vectors) / (rows * vectors))
     wait = cores.latency * (PASS if b.together else STEP)
+    # The pieces of a step of all cores, in lines of memory
+    down, across = cores.mesh if b.together else (cores.count, cores.count)
+    left = down * _lines_nbytes(cores, shape.a_contiguous == "k", b.depth, b.rows)
+    right = across * _lines_nbytes(cores, shape.b_contiguous == "k", b.depth, b.columns)
     step = max(
-        2 * b.rows * columns * b.depth * slower / cores.rate + wait, _transfer_s(shape, cores, b)
+        2 * b.rows * columns * b.depth * slower / cores.rate + wait,
+        (left + right) / cores.bandwidth,
     )
-    one = FIRST * cores.latency + ceil_div(shape.k, b.depth) * step + _results_s(shape, cores, b)
-    # How often all cores compute a block.
-    down, across = cores.mesh if b.together else (1, 1)
-    blocks = ceil_div(shape.m, b.rows * down) * ceil_div(shape.n, b.columns * across) * shape.batch
-    return (blocks if b.together else ceil_div(blocks, cores.count)) * one
-
-
-def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
-    """The sums of all cores on their way to memory, where those of a core end within lines."""
+    # The sums of all cores on their way to memory, where those of a core end within lines
     width = shape.accumulate.nbytes
     runs, nbytes = b.rows, width * min(b.columns, shape.n)
     if b.columns >= shape.n:
@@ -181,15 +178,15 @@ def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     line = cores.line_nbytes
     whole = nbytes % line == 0 and shape.n * width % line == 0
     parts = 0 if whole else 1 if nbytes < line else 2
-    return cores.count * runs * (nbytes / cores.bandwidth + parts * PART * cores.latency)
-
-
-def _transfer_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
-    """The pieces of a step of all cores, in lines of memory."""
-    down, across = cores.mesh if b.together else (cores.count, cores.count)
-    left = down * _lines_nbytes(cores, shape.a_contiguous == "k", b.depth, b.rows)
-    right = across * _lines_nbytes(cores, shape.b_contiguous == "k", b.depth, b.columns)
-    return (left + right) / cores.bandwidth
+    one = (
+        FIRST * cores.latency
+        + ceil_div(shape.k, b.depth) * step
+        + (cores.count * runs * (nbytes / cores.bandwidth + parts * PART * cores.latency))
+    )
+    # How often all cores compute a block.
+    down, across = cores.mesh if b.together else (1, 1)
+    blocks = ceil_div(shape.m, b.rows * down) * ceil_div(shape.n, b.columns * across) * shape.batch
+    return (blocks if b.together else ceil_div(blocks, cores.count)) * one
 
 
 def _lines_nbytes(cores: Cores, along_depth: bool, depth: int, other: int) -> int:

@@ -35,7 +35,9 @@ def mesh_matmul(b: Builder, p: Product, info: DeviceInfo, block: MeshBlock | Non
         return (0, 1, 1)
     t = block or choose_block(shape, p.elements, info)
     mesh = info.limits.mesh if t.together else (1, 1)
-    number, row, column = _place(mesh)
+    # The number of an instance's block, and its row and column in the mesh
+    rest, column = divided(program_id(0), mesh[1])
+    number, row = divided(rest, mesh[0])
     down = ceil_div(shape.m, t.rows * mesh[0])
     across = ceil_div(shape.n, t.columns * mesh[1])
     rest, i = divided(number, down)
@@ -53,13 +55,6 @@ def mesh_matmul(b: Builder, p: Product, info: DeviceInfo, block: MeshBlock | Non
 
     b.loop(0, t.rows, t.lines, lines)
     return down * across * shape.batch * mesh[0] * mesh[1], 1, 1
-
-
-def _place(mesh: tuple[int, int]) -> tuple[Node, Node, Node]:
-    """The number of an instance's block, and its row and column in the mesh."""
-    rest, column = divided(program_id(0), mesh[1])
-    number, row = divided(rest, mesh[0])
-    return number, row, column
 
 
 def _left(size: int, start: Node, step: int, cores: int) -> Node | None:

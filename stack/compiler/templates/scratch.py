@@ -33,26 +33,21 @@ def with_scratch(
     """The cluster's nest with scratch memory for what only a later pass reads, and those homes."""
     # Half of the device's scratch memory at most: a lowering may need some for itself.
     space = info.space(SpaceKind.SCRATCHPAD)
-    rows = _row_homes(cluster, stored, min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0)
+    budget = min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0
+    kinds = [reduced for _, reduced in cluster.domain]
+    rows: dict[Node, Home] = {}
+    if kinds in ([False, True], [True]):
+        length, again = cluster.domain[-1][0], read_again(cluster.nest)
+        count = prod(size for size, _ in cluster.domain[:-1])
+        for root in cluster.roots:
+            nbytes = length * root.dtype.nbytes
+            if root not in again or root in stored or not is_fixed(nbytes) or nbytes > budget:
+                continue
+            if equal(root.type.size, elements(cluster.domain)):
+                budget -= nbytes
+                rows[root] = Home("scratch", len(rows), 0, length, 0, count)
     if not rows:
         return cluster.nest, rows
     nest = settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows})
     assert isinstance(nest, Nest), f"rows in scratch memory have a place: {nest}"
     return nest, rows
-
-
-def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[Node, Home]:
-    kinds = [reduced for _, reduced in cluster.domain]
-    if kinds not in ([False, True], [True]):
-        return {}
-    length, again = cluster.domain[-1][0], read_again(cluster.nest)
-    count = prod(size for size, _ in cluster.domain[:-1])
-    rows: dict[Node, Home] = {}
-    for root in cluster.roots:
-        nbytes = length * root.dtype.nbytes
-        if root not in again or root in stored or not is_fixed(nbytes) or nbytes > budget:
-            continue
-        if equal(root.type.size, elements(cluster.domain)):
-            budget -= nbytes
-            rows[root] = Home("scratch", len(rows), 0, length, 0, count)
-    return rows

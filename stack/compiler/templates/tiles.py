@@ -208,42 +208,41 @@ class Tiles:
         done: set[int] = set()
         for axis, c in affine.terms:
             if axis not in by_axis:
-                value = self._value(axis)
+                value = (
+                    self.values[axis] if axis.source is None else cast(self.tile(axis.source), I64)
+                )
                 terms = [mul(value, c) if not value.shape else binary("mul", value, c)]
             else:
                 i = by_axis[axis]
                 if i in done:
                     continue
                 done.add(i)
-                steps[i], terms = self._along(i, affine)
+                # The step along a tile dimension, and what else its axes add: scalars, or tiles
+                # where neighbours are apart in more than one way
+                t = self.tile_axes[i]
+                factors = [affine.coefficient(a) for a in t.axes]
+                if is_even(factors, t.axes):
+                    steps[i], terms = factors[-1], [mul(t.base, factors[-1])]
+                else:
+                    within = t.within or divides(t.width, t.axis.size)
+                    first = t.base
+                    if not within:
+                        shape = tuple(t.width if i == k else 1 for k in range(len(self.tile_axes)))
+                        first = binary("add", reshape(arange(t.width, I64), shape), t.base)
+                    if t.limit is not None:
+                        # What is beyond the limit is not used, but must be somewhere.
+                        first = binary("min", first, prod(a.size for a in t.axes) - 1)
+                    at = decompose(first, t.axes)
+                    terms = [
+                        binary("mul", at[a], c) for a, c in zip(t.axes, factors, strict=True) if c
+                    ]
+                    steps[i] = factors[-1] if within else 0
             for term in terms:
                 if term.shape:
                     dynamic = term if dynamic is None else binary("add", dynamic, term)
                 else:
                     scalar = add(scalar, term)
         return Position(scalar, tuple(steps), dynamic)
-
-    def _value(self, axis: Axis) -> Node:
-        return self.values[axis] if axis.source is None else cast(self.tile(axis.source), I64)
-
-    def _along(self, i: int, affine: Affine) -> tuple[int, list[Node]]:
-        """The step along a tile dimension, and what else its axes add: scalars, or tiles where
-        neighbours are apart in more than one way."""
-        t = self.tile_axes[i]
-        factors = [affine.coefficient(a) for a in t.axes]
-        if is_even(factors, t.axes):
-            return factors[-1], [mul(t.base, factors[-1])]
-        within = t.within or divides(t.width, t.axis.size)
-        first = t.base
-        if not within:
-            shape = tuple(t.width if i == k else 1 for k in range(len(self.tile_axes)))
-            first = binary("add", reshape(arange(t.width, I64), shape), t.base)
-        if t.limit is not None:
-            # What is beyond the limit is not used, but must be somewhere.
-            first = binary("min", first, prod(a.size for a in t.axes) - 1)
-        at = decompose(first, t.axes)
-        terms = [binary("mul", at[a], c) for a, c in zip(t.axes, factors, strict=True) if c]
-        return (factors[-1] if within else 0), terms
 
     def _spread(self, at: Position, dtype: DType = I64) -> Node:
         """The position of every element of the scope's tile; () where it does not vary."""

@@ -89,19 +89,15 @@ def log(x: Node) -> Node:
 # trigonometry
 
 
-def _reduced(x: Node) -> tuple[Node, Node]:
-    """x = r + q * pi/2 with |r| <= pi/4: (r, the i32 q modulo some power of two)."""
+def _quadrant(x: Node, turn: int) -> Node:
+    """sin(x + turn * pi/2)."""
+    # x = r + q * pi/2 with |r| <= pi/4: (r, the i32 q modulo some power of two)
     shifted = fma(x, 0.636619747, _ROUNDER)
     n = sub(shifted, _ROUNDER)
     r = fma(n, -1.57079601, x)
     r = fma(n, -3.13916473e-7, r)
     r = fma(n, -5.39030253e-15, r)
-    return r, bitcast(shifted, I32)
-
-
-def _quadrant(x: Node, turn: int) -> Node:
-    """sin(x + turn * pi/2)."""
-    r, q = _reduced(x)
+    q = bitcast(shifted, I32)
     q = add(q, turn) if turn else q
     s = mul(r, r)
     sine = polynomial(s, (-1.66666672e-1, 8.33338592e-3, -1.98559923e-4, 2.86567956e-6))

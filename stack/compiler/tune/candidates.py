@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,10 @@ class Candidate:
 def candidates(problem: Problem, info: DeviceInfo) -> tuple[Candidate, ...]:
     """At most MOST schedules: first the one that the rules choose, whose prediction is 1, then
     others, the most promising first."""
-    costs = _costs(problem, info)
+    if isinstance(problem, LoopProblem):
+        costs = loop_costs.costs(problem, info, choose(info).templates.loops.sizes)
+    else:
+        costs = _search(info).costs(problem, info)
     default, *others = costs
     unit = costs[default]
     ranked = sorted(others, key=costs.__getitem__)
@@ -39,12 +41,6 @@ def cost_of(problem: Problem, info: DeviceInfo) -> float:
     if isinstance(problem, LoopProblem):
         return loop_costs.cost(problem, info, choose(info).templates.loops.sizes)
     return _search(info).cost(problem, info)
-
-
-def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:
-    if isinstance(problem, LoopProblem):
-        return loop_costs.costs(problem, info, choose(info).templates.loops.sizes)
-    return _search(info).costs(problem, info)
 
 
 def _search(info: DeviceInfo) -> Search[Any]:

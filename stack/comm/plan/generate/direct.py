@@ -173,14 +173,12 @@ def pairwise(request: Request) -> Program:
     held = sources(made, request)
     for turn in range(size):
         for rank in range(size):
-            _hand(made, held, rank, rank ^ turn if _is_power(size) else (rank + turn) % size)
+            _hand(
+                made, held, rank, rank ^ turn if (size & (size - 1) == 0) else (rank + turn) % size
+            )
         if turn:
             made.fence()
     return made.program()
-
-
-def _is_power(number: int) -> bool:
-    return number & (number - 1) == 0
 
 
 Held = list[dict[int, Chunk]]

@@ -62,19 +62,16 @@ def all_reduce(request: Request) -> Program:
     for turn in range(request.cut + lag):
         for half, tree in enumerate(trees):
             if turn < request.cut:
-                _up(made, sums, tree, half * request.cut + turn)
+                block = half * request.cut + turn
+                for parent in reversed(tree.down):
+                    for child in tree.children[parent]:
+                        final = (parent, child) == (tree.root, tree.children[tree.root][-1])
+                        taken, own = sums.at(child, [block]), sums.at(parent, [block])
+                        put = sums.room(parent, [block], final)
+                        made.send_reduce(child, taken, parent, put, own, final)
             if turn >= lag:
                 _down(made, tree, half * request.cut + turn - lag)
     return made.program()
-
-
-def _up(made: Draft, sums: Partials, tree: Tree, block: int) -> None:
-    for parent in reversed(tree.down):
-        for child in tree.children[parent]:
-            final = (parent, child) == (tree.root, tree.children[tree.root][-1])
-            taken, own = sums.at(child, [block]), sums.at(parent, [block])
-            put = sums.room(parent, [block], final)
-            made.send_reduce(child, taken, parent, put, own, final)
 
 
 def _down(made: Draft, tree: Tree, block: int) -> None:

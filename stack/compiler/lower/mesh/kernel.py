@@ -136,21 +136,19 @@ def define_multiply(out: CWriter, name: str, s: SumTile, vector_nbytes: int) -> 
     r = registers(s, vector_nbytes)
     out.functions.define("HAL_VECTOR", _VECTOR.replace("$nbytes", str(vector_nbytes)))
     moved = 2 * r.rows * max(1, r.width * s.dtype.nbytes // vector_nbytes)
+    # The C type of sums: of whole numbers the one whose overflow has a meaning
+    if s.dtype.is_float:
+        total = register(out.dialect, s.dtype)
+    else:
+        total = unsigned(out.dialect, s.dtype)
     named = {
-        "name": name, "sum": _wrapping(out, s.dtype), "nbytes": s.dtype.nbytes,
+        "name": name, "sum": total, "nbytes": s.dtype.nbytes,
         "rows": r.rows, "width": r.width, "all": s.columns,
         "work": _WORK.get(s.multiplied, "athread_work_int"),
         "operations": 2 * r.rows * r.vectors * r.lanes,
         "operands": r.rows + r.vectors, "moved": moved,
     }  # fmt: skip
     return out.functions.define(name, _MULTIPLY.substitute(named))
-
-
-def _wrapping(out: CWriter, dtype: DType) -> str:
-    """The C type of sums: of whole numbers the one whose overflow has a meaning."""
-    if dtype.is_float:
-        return register(out.dialect, dtype)
-    return unsigned(out.dialect, dtype)
 
 
 _WORK = {

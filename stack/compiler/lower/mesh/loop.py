@@ -92,7 +92,13 @@ def product(s: Statement, info: DeviceInfo) -> ProductLoop | None:
     if len(ends) > 1 or not _fixed(a, b, s.index):
         return None
     mesh = info.limits.mesh
-    shared = _shared(a, b, s.index, mesh)
+    # Whether a is the same along rows of the mesh, and b along columns
+    rows, columns = mesh
+    number = program_id(0)
+    row = binary("div", number, columns)
+    column, block = binary("rem", number, columns), binary("div", row, rows)
+    at_row, at_column = {s.index, row}, {s.index, column, block}
+    shared = not _varies(a, at_row) and not _varies(b, at_column)
     rows, columns = store.value.shape
     stop, step = int(s.stop["value"]), int(s.step["value"])
     together = mesh if shared else None
@@ -148,16 +154,6 @@ def _fixed(a: LoadedTile, b: LoadedTile, index: Node) -> bool:
     """Whether as many rows and columns are valid in every step."""
     limits = [x.load.source.limits[x.other] for x in (a, b)]
     return index not in set(toposort(n for n in limits if n is not None))
-
-
-def _shared(a: LoadedTile, b: LoadedTile, index: Node, mesh: tuple[int, int]) -> bool:
-    """Whether a is the same along rows of the mesh, and b along columns."""
-    rows, columns = mesh
-    number = program_id(0)
-    row = binary("div", number, columns)
-    column, block = binary("rem", number, columns), binary("div", row, rows)
-    at_row, at_column = {index, row}, {index, column, block}
-    return not _varies(a, at_row) and not _varies(b, at_column)
 
 
 def _varies(x: LoadedTile, known: set[Node]) -> bool:

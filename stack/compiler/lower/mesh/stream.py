@@ -46,31 +46,29 @@ def streams(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> dict[int, Str
     found = {}
     for number, s in enumerate(kernel.body):
         if isinstance(s, For) and any(c.next.op == "dot" for c in s.carried):
-            stream = _stream(s, info, written, room_nbytes)
+            # A loop that adds a product to what it carries, as a stream, if it is one
+            if any(n.op != "const" for n in (s.start, s.stop, s.step)) or s.start["value"] != 0:
+                stream = None
+            else:
+                loads = tuple(x for x in s.body if isinstance(x, Load) and _comes(x, s.index))
+                if not loads or any(x.source.memory in written for x in loads):
+                    stream = None
+                else:
+                    cores = prod(info.limits.mesh)
+                    block = binary("div", program_id(0), cores)
+                    shared = all(not depends_on(x.source, {s.index, block}) for x in loads)
+                    others = tuple(x for x in s.body if x not in loads)
+                    rest = moved(others, f"step{s.index['id']}", room_nbytes)
+                    stream = Stream(
+                        replace(s, body=rest),
+                        int(s.stop["value"]),
+                        int(s.step["value"]),
+                        loads,
+                        cores if shared else 0,
+                    )
             if stream is not None:
                 found[number] = stream
     return found
-
-
-def _stream(s: For, info: DeviceInfo, written: set[object], room_nbytes: int) -> Stream | None:
-    """A loop that adds a product to what it carries, as a stream, if it is one."""
-    if any(n.op != "const" for n in (s.start, s.stop, s.step)) or s.start["value"] != 0:
-        return None
-    loads = tuple(x for x in s.body if isinstance(x, Load) and _comes(x, s.index))
-    if not loads or any(x.source.memory in written for x in loads):
-        return None
-    cores = prod(info.limits.mesh)
-    block = binary("div", program_id(0), cores)
-    shared = all(not depends_on(x.source, {s.index, block}) for x in loads)
-    others = tuple(x for x in s.body if x not in loads)
-    rest = moved(others, f"step{s.index['id']}", room_nbytes)
-    return Stream(
-        replace(s, body=rest),
-        int(s.stop["value"]),
-        int(s.step["value"]),
-        loads,
-        cores if shared else 0,
-    )
 
 
 ONCE = node("var", Type((), DType.I64), id="once")

@@ -67,19 +67,18 @@ class GroupText:
             held = nest.loop(s.registers // by, self.groups.unrolled)
             if by > 1:
                 held = Coordinate(f"({held.text} * {by})", held.level)
-        index = nest.named_index(self._position(s, held.text), held.level)
-        self._held[index.text] = (s, held.text)
-        return index
-
-    def _position(self, s: Spread, held: str) -> str:
-        """The position that a lane has in a register, see `Spread.position`."""
+        # The position that a lane has in a register, see `Spread.position`
         place = self.place(s)
         if s.registers == s.own:
-            return _sum(_times(place, s.own), held)
-        if s.own == 1:
-            return _sum(_times(held, s.lanes), place)
-        turn = _sum(_times(f"{held} / {s.own}", s.lanes), place)
-        return f"({turn}) * {s.own} + {held} % {s.own}"
+            position = _sum(_times(place, s.own), held.text)
+        elif s.own == 1:
+            position = _sum(_times(held.text, s.lanes), place)
+        else:
+            turn = _sum(_times(f"{held.text} / {s.own}", s.lanes), place)
+            position = f"({turn}) * {s.own} + {held.text} % {s.own}"
+        index = nest.named_index(position, held.level)
+        self._held[index.text] = (s, held.text)
+        return index
 
     def place(self, s: Spread) -> str:
         """A variable with the lane's place among those that share an axis."""

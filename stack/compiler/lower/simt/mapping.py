@@ -145,18 +145,21 @@ class _Map:
         """The layout that an expression has by itself, because of a product or a scan in it."""
         for n in toposort([root]):
             if n not in self._fixed:
-                self._fixed[n] = self._own(n)
+                if n.op == "dot":
+                    self._fixed[n] = sums_of(n, self.lanes)
+                elif n.op == "scan":
+                    self._fixed[n] = in_line(n.shape, self.lanes, n["axis"])
+                else:
+                    of = [self._fixed[s] for s in n.srcs]
+                    if n.op == "transpose" and of[0] is not None:
+                        self._fixed[n] = tuple(of[0][axis] for axis in n["perm"])
+                    else:
+                        self._fixed[n] = (
+                            next((x for x in of if x is not None), None)
+                            if n.op in ELEMENTWISE
+                            else None
+                        )
         return self._fixed[root]
-
-    def _own(self, n: Node) -> Layout | None:
-        if n.op == "dot":
-            return sums_of(n, self.lanes)
-        if n.op == "scan":
-            return in_line(n.shape, self.lanes, n["axis"])
-        of = [self._fixed[s] for s in n.srcs]
-        if n.op == "transpose" and of[0] is not None:
-            return tuple(of[0][axis] for axis in n["perm"])
-        return next((x for x in of if x is not None), None) if n.op in ELEMENTWISE else None
 
     def _order(self, root: Node) -> list[int] | None:
         """The axes of an expression, those first along which its loads are nearest in memory."""

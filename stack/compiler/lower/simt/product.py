@@ -182,12 +182,11 @@ def _add(
                 group.register(s, i) or "0" for s, i in zip(layout, nest.position, strict=True)
             )
             sums = cell(total, layout, (row, column))
-            value = _sum(scope, n, f"{names[0]}[{row}]", f"{names[1]}[{column}]", sums)
+            a = f"{names[0]}[{row}]"
+            b = f"{names[1]}[{column}]"
+            if scope.out.dialect.fused and n.dtype.is_float:
+                value = f"{a} * {b} + {sums}"
+            else:
+                value = arith.fma(scope.out, n.dtype, a, b, sums)
             nest.do(f"{sums} = {value};")
             nest.emit()
-
-
-def _sum(scope: Scope, n: Node, a: str, b: str, c: str) -> str:
-    if scope.out.dialect.fused and n.dtype.is_float:
-        return f"{a} * {b} + {c}"
-    return arith.fma(scope.out, n.dtype, a, b, c)

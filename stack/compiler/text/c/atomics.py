@@ -57,12 +57,9 @@ def function(out: CWriter, kind: str, target: Memory) -> str:
     """The name of a function (pointer, value) that updates an element of a memory."""
     place = "global" if target.space == GLOBAL else "scratch"
     name = f"hal_atomic_{kind}_{target.dtype.short}_{place}"
-    return out.functions.define(name, _text(out, name, kind, target))
-
-
-def _text(out: CWriter, name: str, kind: str, target: Memory) -> str:
     d, dtype = out.dialect, target.dtype
     bits = max(dtype.bits, 32)
+    op = ATOMICS[kind]
     common = {
         "function": d.function,
         "name": name,
@@ -72,27 +69,20 @@ def _text(out: CWriter, name: str, kind: str, target: Memory) -> str:
         "word": d.words[bits],
         "long": d.words[64],
         "swap": d.atomic[bits].format("cmpxchg"),
-        "next": _next(out, kind, dtype),
+        "next": ("x" if op is None else arith.combined(out, op, dtype, "a", "x")),
     }
     if dtype.bits < 32:
-        return _part(out, dtype, common)
-    if dtype.is_int or kind == "exchange":
+        part = out.dialect.words[dtype.bits]
+        current = "raw != 0" if dtype is DType.BOOL else casts.from_bits(out, "raw", dtype)
+        raw = "b" if dtype is DType.BOOL else casts.to_bits(out, "b", dtype)
+        mask = f"0x{(1 << dtype.bits) - 1:X}U"
+        text = _PART.substitute(common, part=part, current=current, bits=raw, mask=mask)
+    elif dtype.is_int or kind == "exchange":
         builtin = d.atomic[bits].format(_BUILTIN[kind])
         whole = register(d, dtype) if dtype.is_int else common["word"]
         raw = "x" if dtype.is_int else casts.to_bits(out, "x", dtype)
-        return _WHOLE.substitute(common, atomic=builtin, kind=whole, bits=raw)
-    current, raw = casts.from_bits(out, "old", dtype), casts.to_bits(out, "b", dtype)
-    return _SWAPPED.substitute(common, current=current, bits=raw)
-
-
-def _next(out: CWriter, kind: str, dtype: DType) -> str:
-    op = ATOMICS[kind]
-    return "x" if op is None else arith.combined(out, op, dtype, "a", "x")
-
-
-def _part(out: CWriter, dtype: DType, common: dict[str, str]) -> str:
-    part = out.dialect.words[dtype.bits]
-    current = "raw != 0" if dtype is DType.BOOL else casts.from_bits(out, "raw", dtype)
-    raw = "b" if dtype is DType.BOOL else casts.to_bits(out, "b", dtype)
-    mask = f"0x{(1 << dtype.bits) - 1:X}U"
-    return _PART.substitute(common, part=part, current=current, bits=raw, mask=mask)
+        text = _WHOLE.substitute(common, atomic=builtin, kind=whole, bits=raw)
+    else:
+        current, raw = casts.from_bits(out, "old", dtype), casts.to_bits(out, "b", dtype)
+        text = _SWAPPED.substitute(common, current=current, bits=raw)
+    return out.functions.define(name, text)

@@ -97,7 +97,11 @@ def valid(t: TileValues, access: Access, shape: tuple[int, ...], row: int) -> Va
     if not shape:
         return Valid(None, None)
     last, width = access.limits[-1], shape[-1]
-    count = None if last is None or proven(t, last, width) else _count(t, last, width)
+    count = (
+        None
+        if last is None or proven(t, last, width)
+        else t.once(("count", last, width), lambda: clamped(t, t.scalar(last), width))
+    )
     guard = guards[0] if guards else None
     for other in guards[1:]:
         guard = t.out.put(f"and i1 {guard}, {other}")
@@ -109,12 +113,6 @@ def _above(t: TileValues, limit: Node, i: int) -> str:
         return t.out.put(f"icmp sgt i64 {t.scalar(limit)}, {i}")
 
     return t.once(("above", limit, i), make)
-
-
-def _count(t: TileValues, limit: Node, width: int) -> str:
-    """The limit clamped to 0..width, as i32."""
-
-    return t.once(("count", limit, width), lambda: clamped(t, t.scalar(limit), width))
 
 
 def clamped(t: TileValues, value: str, width: int) -> str:

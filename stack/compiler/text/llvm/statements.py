@@ -117,29 +117,25 @@ def store(t: TileValues, pending: Pending, s: Store) -> None:
     places, per_row = t.places(value), len(t.widths(value))
     if s in t.env.streamed:
         t.together(value, places)
-        _store_streamed(t, target, value, t.env.streamed[s])
+        # Write whole rows past the caches where the launch writes enough and the first of them is
+        # aligned, and so are the others
+        first = t.out.put(f"ptrtoint ptr {address(t, target, value.shape, 0, 0)} to i64")
+        apart = t.out.put(f"and i64 {first}, {t.lanes * value.dtype.nbytes - 1}")
+        aligned = t.out.put(f"icmp eq i64 {apart}, 0")
+
+        def write(past: bool) -> None:
+            for row, j in t.places(value):
+                pointer = address(t, target, value.shape, row, j * t.lanes)
+                _write(t, value, t.piece(value, row, j), pointer, t.lanes, past)
+
+        both = t.out.put(f"and i1 {t.env.streamed[s]}, {aligned}")
+        either(t, both, lambda: write(True), lambda: write(False))
         return
     group = max(t.interleave // per_row, 1)
     for row in range(rows(value.shape)):
         if group > 1 and row % group == 0:
             t.together(value, places[row * per_row : (row + group) * per_row])
         _store_row(t, target, value, row)
-
-
-def _store_streamed(t: TileValues, target: Access, value: Node, enough: str) -> None:
-    """Write whole rows past the caches where the launch writes enough and the first of them is
-    aligned, and so are the others."""
-    first = t.out.put(f"ptrtoint ptr {address(t, target, value.shape, 0, 0)} to i64")
-    apart = t.out.put(f"and i64 {first}, {t.lanes * value.dtype.nbytes - 1}")
-    aligned = t.out.put(f"icmp eq i64 {apart}, 0")
-
-    def write(past: bool) -> None:
-        for row, j in t.places(value):
-            pointer = address(t, target, value.shape, row, j * t.lanes)
-            _write(t, value, t.piece(value, row, j), pointer, t.lanes, past)
-
-    both = t.out.put(f"and i1 {enough}, {aligned}")
-    either(t, both, lambda: write(True), lambda: write(False))
 
 
 def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
