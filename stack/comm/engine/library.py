@@ -6,22 +6,11 @@ from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from typing import Any
 
-try:
-    from stack.comm.engine import _native
-except ImportError as error:
-    raise ImportError(
-        f"the communication engine is not built ({error}); install the package by "
-        "`pip install --editable .`, or build it in place by `python setup.py build_ext --inplace`"
-    ) from error
 
-ffi: Any = _native.ffi
-lib: Any = _native.lib
-
-
-def _caller() -> Any:
+def _caller_in(path: str) -> Any:
     """The module of native/caller.c, which is in the same file as `_native`."""
     name = "stack.comm.engine._caller"
-    loader = ExtensionFileLoader(name, _native.__file__)
+    loader = ExtensionFileLoader(name, path)
     spec = spec_from_loader(name, loader)
     assert spec is not None
     module = module_from_spec(spec)
@@ -29,8 +18,20 @@ def _caller() -> Any:
     return module
 
 
-Caller: Any = _caller().Caller
-"""Blocking calls of the native group at an address: `collective`, `send` and `receive` give the
-engine's code, or None, and have done nothing, for what Python has to look at."""
+try:
+    from stack.comm.engine import _native
+
+    Caller: Any = _caller_in(_native.__file__).Caller
+    """Blocking calls of the native group at an address: `collective`, `send` and `receive` give the
+    engine's code, or None, and have done nothing, for what Python has to look at."""
+except ImportError as error:
+    raise ImportError(
+        f"the communication engine is not built, or of other sources ({error}); install the "
+        "package by `pip install --editable .`, or build it in place by `python setup.py build_ext "
+        "--inplace`"
+    ) from error
+
+ffi: Any = _native.ffi
+lib: Any = _native.lib
 
 __all__ = ["Caller", "ffi", "lib"]

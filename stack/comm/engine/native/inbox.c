@@ -15,8 +15,7 @@ typedef struct he_kept {
 static void into_work(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
     he_work *w = context;
     int64_t size = he_nbytes_of(w->call.dtype);
-    if (w->call.count * size < STREAM_NBYTES) memcpy(w->dst + at * size, bytes, n * size);
-    else he_stream(w->dst + at * size, bytes, n * size);
+    memcpy(w->dst + at * size, bytes, n * size);
 }
 
 static void into_kept(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
