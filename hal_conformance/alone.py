@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import IO, Any
 
+from hal_conformance import busy
 from hal_conformance.expect import Wrong
 
 ALONE_S = 30.0
@@ -41,14 +42,14 @@ def _output(code: str, environment: Mapping[str, str] | None, given: Mapping[str
             start_new_session=True,
         )
         try:
-            code_ended = process.wait(timeout=ALONE_S)
-        except subprocess.TimeoutExpired as error:
-            raise Wrong(f"a fresh process did not end in {ALONE_S} s") from error
+            code_ended = busy.end_of(process, ALONE_S)
         finally:
             with contextlib.suppress(ProcessLookupError):  # all of it has ended
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=ALONE_S)
         said, complaints = (_content(file) for file in (out, err))
+    if code_ended is None:
+        raise Wrong(f"a fresh process did not end in {ALONE_S} s")
     if code_ended:
         raise Wrong(f"a fresh process ended with {code_ended}: {complaints.strip()[-600:]}")
     return said.rstrip("\n")

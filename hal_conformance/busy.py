@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -55,22 +56,35 @@ class Crowd:
 
 class Deadline:
     """So many seconds for a process and its children, besides those in which one of their threads
-    had work and no processor: a machine that is busy makes no process late. However busy it is,
-    there are `MOST` times as many."""
+    had work and no processor, or, where it is more, those that the machine is too busy for when
+    they are over: what they wait for may be computed elsewhere, as by a server. A machine that is
+    busy makes no process late. However busy it is, there are `MOST` times as many."""
 
     MOST = 10.0
 
     def __init__(self, process: int, seconds: float) -> None:
         self._process, self._seconds = process, seconds
         self._began_s, self._waited_s = time.monotonic(), _waited_s(process)
+        self._longer_s: float | None = None
 
     def left_s(self) -> float:
         """How long it is until then if nothing waits any more; not above 0 when it has come."""
         over_s = time.monotonic() - self._began_s
         if over_s < self._seconds:
             return self._seconds - over_s
-        starved_s = _starved_s(self._process, self._waited_s)
-        return min(self._seconds + starved_s, self.MOST * self._seconds) - over_s
+        if self._longer_s is None:
+            self._longer_s = longer(self._seconds)
+        besides_s = max(_starved_s(self._process, self._waited_s), self._longer_s)
+        return min(self._seconds + besides_s, self.MOST * self._seconds) - over_s
+
+
+def end_of(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """How a process ended; None where it did not by a `Deadline` of so many seconds."""
+    deadline = Deadline(process.pid, seconds)
+    while (left_s := deadline.left_s()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=left_s)
+    return None
 
 
 def factor_now() -> float:

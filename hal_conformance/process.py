@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from hal_conformance.busy import Deadline
+from hal_conformance.busy import Deadline, end_of
 from hal_conformance.worker import SHOW_STACKS
 
 END_S = 10.0
@@ -67,10 +67,9 @@ class Child:
 
     def ended(self) -> str:
         """How the child ended, "" for well. Raises Late when it does not end."""
-        try:
-            code = self._process.wait(timeout=END_S)
-        except subprocess.TimeoutExpired:
-            raise Late(self._stacks()) from None
+        code = end_of(self._process, END_S)
+        if code is None:
+            raise Late(self._stacks())
         return "" if code == 0 else f"the process {_death(code)}{self._tail()}"
 
     def __enter__(self) -> Self:

@@ -15,7 +15,7 @@ from hal_conformance.case import Cases, Level
 from hal_conformance.crowd import together
 from hal_conformance.faults import LOST, RESET_REQUIRED, Doom, plant, planted
 from hal_conformance.held import check_held, held
-from hal_conformance.rig import WAIT_S, Rig
+from hal_conformance.rig import Rig
 from hal_conformance.steps import KINDS, QUIET_S, cells, element, lines, stamp, turn, turned, work
 
 failure_reset = Cases("I", Level.RESILIENT)
@@ -29,6 +29,8 @@ HOW = {"loss": LOST, "reset-required": RESET_REQUIRED}
 def _(rig: Rig, how: str, kind: str) -> None:
     epoch = rig.device.health().epoch
     Doom(rig, how=HOW[how]).strike()
+    lost = rig.device.health().state
+    expect.that(lost is not HealthState.OK, f"the state before the reset is {lost}")
     expect.equal(rig.reset(), epoch + 1, "the epoch that reset gives")
     health = rig.device.health()
     expect.equal(health.state, HealthState.OK, "the state after reset")
@@ -203,11 +205,12 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """Threads that submit while the device is reset get their points, or errors of the contract."""
     held = lines(rig, 4)
-    buffers = [rig.buffer(64) for _ in held]
-    end = time.monotonic() + WAIT_S
+    buffers, ended = [rig.buffer(64) for _ in held], threading.Event()
 
     def submit(index: int) -> str:
-        while time.monotonic() < end:
+        is_last = False
+        while not is_last:
+            is_last = ended.is_set()  # then its handles are stale
             try:
                 _fill_and_wait(rig, buffers[index], held[index])
             except (OperationFailed, StaleHandle):
@@ -216,7 +219,10 @@ def _(rig: Rig) -> None:
 
     def reset() -> str:
         time.sleep(QUIET_S)
-        rig.reset()
+        try:
+            rig.reset()
+        finally:
+            ended.set()
         return "reset"
 
     calls: list[Callable[[], str]] = [partial(submit, index) for index in range(4)]

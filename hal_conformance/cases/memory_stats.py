@@ -14,6 +14,7 @@ memory_stats = Cases("C", Level.CORE)
 
 STATS = (Feature.STATS,)
 PLAIN = AllocOptions()
+MANY = 300
 
 
 @memory_stats.case("stats-of-a-new-session", "stats.exact", needs=STATS)
@@ -49,6 +50,19 @@ def _(rig: Rig) -> None:
         told = (after.live_nbytes - before.live_nbytes, after.peak_nbytes)
         expect.equal(told, (nbytes, peak), f"(live, peak) bytes with a buffer of {nbytes}")
         rig.device.free(large)
+
+
+@memory_stats.case("stats-of-many", "stats.exact", needs=STATS)
+def _(rig: Rig) -> None:
+    """Each of many live buffers counts, and no longer when it is freed."""
+    buffers = [rig.device.alloc(10, PLAIN) for _ in range(MANY)]
+    wanted = MemoryStats(10 * MANY, 10 * MANY, MANY, MANY)
+    expect.equal(rig.device.stats(""), wanted, f"the counts of {MANY} buffers")
+    for buffer in buffers[: MANY // 2]:
+        rig.device.free(buffer)
+    left = MANY - MANY // 2
+    wanted = MemoryStats(10 * left, 10 * MANY, MANY, left)
+    expect.equal(rig.device.stats(""), wanted, f"the counts after {MANY // 2} were freed")
 
 
 @memory_stats.case("stats-of-empty-buffers", "stats.exact", needs=STATS)

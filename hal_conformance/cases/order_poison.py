@@ -12,6 +12,9 @@ from hal_conformance.steps import KINDS, lines, up_to, work
 
 order_poison = Cases("F", Level.ASYNC)
 
+APART = 24
+"""So many failures are told apart."""
+
 
 def _failure(rig: Rig, text: str = "planted") -> Failure:
     return Failure(FailureKind.ABORTED, Scope.OPERATION, rig.name, "signal", text)
@@ -129,6 +132,30 @@ def _(rig: Rig) -> None:
     rig.device.signal(gate.timeline, 5, None)
     for point in (gate.point, Point(gate.timeline, 5), fill.submit(line, (gate.point,))):
         expect.equal(rig.failed(point), _failure(rig, "first"), "the failure")
+
+
+@order_poison.case("failures-apart", "submit.fails", "submit.poisoned", "signal.first")
+def _(rig: Rig) -> None:
+    """Each of many failures comes as it was signalled, to the host and to the work that waits for
+    it, in whatever order they are asked for, and none in the place of another one."""
+    kinds = (FailureKind.ABORTED, FailureKind.LAUNCH_FAULT, FailureKind.DATA_CORRUPTION)
+    failures = [
+        Failure(
+            kinds[i % 3], Scope.OPERATION, rig.name, f"work {i}", f"{i} {'why ' * i}", i % 2 == 1
+        )
+        for i in range(APART)
+    ]
+    gates, fill = [rig.gate() for _ in failures], work(rig, "fill")
+    for gate, failure in zip(gates, failures, strict=True):
+        gate.fail(failure)
+    for number in rig.random.permutation(APART):
+        gate, failure = gates[number], failures[number]
+        expect.equal(rig.failed(gate.point), failure, f"failure {number} of {APART}")
+        (line,) = lines(rig, 1)
+        behind = fill.submit(line, (gate.point,))
+        what = f"failure {number} of {APART}, behind it"
+        expect.equal(rig.failed(behind), failure, what)
+        rig.device.free(line)
 
 
 @order_poison.case("freed-gate-fails-its-waiters", "free.timeline", kind=KINDS)

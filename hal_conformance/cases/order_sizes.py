@@ -12,7 +12,7 @@ import numpy as np
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
-from hal.core.errors import Failure, FailureKind, HalError, Scope
+from hal.core.errors import Failure, FailureKind, HalError, OperationFailed, Scope
 from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
@@ -20,7 +20,7 @@ from hal_conformance.case import Cases, Level
 from hal_conformance.cases.kernels_grid import touch
 from hal_conformance.held import used
 from hal_conformance.kernels import need
-from hal_conformance.rig import Rig
+from hal_conformance.rig import Gate, Rig
 from hal_conformance.steps import (
     KINDS,
     LONG_S,
@@ -151,7 +151,7 @@ def _had(rig: Rig, kinds: Sequence[str]) -> Iterator[str]:
 def _(rig: Rig, count: int, wait_all: bool) -> None:
     """A wait looks at the last of so many points."""
     gates = [rig.gate() for _ in range(count)]
-    points = [gate.point for gate in gates]
+    points = _points(gates)
     if wait_all:
         for gate in gates[:-1]:
             gate.open()
@@ -160,6 +160,24 @@ def _(rig: Rig, count: int, wait_all: bool) -> None:
     gates[-1].open()
     reached = rig.device.wait(points, LONG_S, wait_all)
     expect.equal(reached, True, f"a wait for {count} points of which the last was reached")
+
+
+@order_sizes.case("failed-point-beyond", "wait.raises", count=COUNTS, wait_all=(True, False))
+def _(rig: Rig, count: int, wait_all: bool) -> None:
+    """A wait for so many points raises where the last one fails: the others are reached where it
+    waits for all, and none of them where it waits for any."""
+    gates = [rig.gate() for _ in range(count)]
+    if wait_all:
+        for gate in gates[:-1]:
+            gate.open()
+    failure = Failure(FailureKind.ABORTED, Scope.OPERATION, rig.name, "signal", "planted")
+    gates[-1].fail(failure)
+    error = expect.raises(OperationFailed, rig.device.wait, _points(gates), LONG_S, wait_all)
+    expect.equal(error.failure, failure, f"the failure of the last of {count} points")
+
+
+def _points(gates: Sequence[Gate]) -> list[Point]:
+    return [gate.point for gate in gates]
 
 
 @order_sizes.case(

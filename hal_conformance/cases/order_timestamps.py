@@ -17,6 +17,7 @@ from hal_conformance.steps import KINDS, lines, work
 order_timestamps = Cases("F", Level.ASYNC)
 
 NEEDS = (Feature.TIMESTAMPS,)
+_MUCH = 32 << 20
 _VALUES = (18, 258, 1026)
 """Behind the powers of two at which a ring of spans may end."""
 
@@ -38,6 +39,19 @@ def _(rig: Rig, kind: str) -> None:
     point = one.submit(line, ())
     rig.done(point)
     _check(rig.device.timestamps(point), 1, begin_ns, time.monotonic_ns())
+
+
+@order_timestamps.case("span-of-much", "timestamps.true", needs=NEEDS)
+def _(rig: Rig) -> None:
+    """A span of work that takes nearly all the time that the host waits for it is no longer than
+    that."""
+    (line,), nbytes = lines(rig, 1), min(_MUCH, rig.info.limits.alloc_nbytes // 4)
+    target, source = rig.buffer(nbytes), rig.buffer(nbytes)
+    for _ in range(3):
+        begin_ns = time.monotonic_ns()
+        point = rig.device.copy(target.region(), source.region(), line, ())
+        rig.done(point)
+        _check(rig.device.timestamps(point), 1, begin_ns, time.monotonic_ns())
 
 
 @order_timestamps.case("span-starts-after-its-wait", "timestamps.true", "submit.waits", needs=NEEDS)

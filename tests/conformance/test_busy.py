@@ -45,11 +45,28 @@ def test_a_process_without_a_processor_has_longer(begun):
     assert 0 < deadline.left_s() <= 10 * 0.3
 
 
-def test_a_process_that_does_nothing_has_no_longer(begun):
+def test_a_process_that_does_nothing_has_no_longer(begun, monkeypatch):
+    monkeypatch.setattr(busy, "factor_now", lambda: 1.0)
     deadline = Deadline(begun(SLEEPS, 1), 0.2)
     assert 0 < deadline.left_s() <= 0.2
     time.sleep(0.4)
     assert deadline.left_s() <= 0
+
+
+def test_a_process_that_waits_for_others_has_longer_where_the_machine_is_busy(begun, monkeypatch):
+    """What it waits for may be computed by a server, which is no child of it."""
+    monkeypatch.setattr(busy, "factor_now", lambda: 4.0)
+    deadline = Deadline(begun(SLEEPS, 1), 0.2)
+    time.sleep(0.3)
+    assert 0.2 < deadline.left_s() <= 4 * 0.2
+
+
+def test_a_process_is_waited_for_until_it_ends(monkeypatch):
+    monkeypatch.setattr(busy, "factor_now", lambda: 1.0)
+    sleeps = subprocess.Popen([sys.executable, "-c", SLEEPS], stdout=subprocess.DEVNULL)
+    assert busy.end_of(sleeps, 0.1) is None
+    sleeps.kill()
+    assert busy.end_of(sleeps, 20) == -9
 
 
 def test_a_process_of_others_without_a_processor_has_longer(monkeypatch):

@@ -32,6 +32,7 @@ from hal_conformance.catalog import catalog
 from hal_conformance.judge import Outcome, Result, judge
 from hal_conformance.rig import Rig, Setting
 from tests.mutants.hooks import hooks
+from tests.mutants.lives import lives
 from tests.mutants.meanings import meanings
 from tests.mutants.population import KEPT, Generated, population
 from tests.mutants.reports import reports
@@ -206,7 +207,7 @@ samples. {} of {} are killed.
 | --- | --- | --- | --- |"""
 
 
-ALL = (*population(), *meanings(), *hooks(), *reports(), *texts())
+ALL = (*population(), *meanings(), *hooks(), *lives(), *reports(), *texts())
 
 
 def main(*texts: str) -> None:
