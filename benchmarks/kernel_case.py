@@ -45,6 +45,21 @@ def _attended_and_back(lib: Any, q: Any, k: Any, v: Any) -> Any:
     return by_q + by_k + by_v
 
 
+def _products() -> Iterator[tuple[str, Case]]:
+    """Squares, and those of a GPT of width 384 on 2048 positions; operands lie either way."""
+    sides = [(n, n, n) for n in (256, 512, 1024, 2048, 4096)]
+    for m, k, n in [*sides, (2048, 384, 1536), (2048, 1536, 384), (384, 2048, 1536)]:
+        calls = max(1, (1 << 32) // (m * k * n) // 2)
+        for left, right in ("", ""), ("T", ""), ("", "T"), ("T", "T"):
+            shapes = (k, m) if left else (m, k), (n, k) if right else (k, n)
+
+            def run(x: Any, y: Any, left: str = left, right: str = right) -> Any:
+                return (x.T if left else x) @ (y.T if right else y)
+
+            case = Case(shapes, run, calls, 0, 2 * m * k * n)
+            yield f"product of {m} by {k} by {n} {left or 'N'}{right or 'N'}", case
+
+
 def _attentions() -> Iterator[tuple[str, Case]]:
     """Causal ones of heads of 64, forward and with gradients; flops are those of the products that
     the mask leaves, of which gradients take two and a half times those of the result."""
@@ -109,6 +124,7 @@ CASES = {
         ((2048, 384), (2048, 1536)), lambda x, y: x.T @ y, 4, 0, 2 * 384 * 1536 * 2048
     ),
     "call with 16 floats": Case(((16,),), lambda x: x + x, 1000, 0),
+    **dict(_products()),
     **dict(_attentions()),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
+from functools import reduce
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.numeric import canonical
@@ -183,11 +185,13 @@ def _joined(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
 
 
 _SHIFTS = 16
-"""Elements of a window up to which windows are added as shifted copies."""
+"""Shifted copies up to which windows are added up by them; more are updates of zeros."""
 
 
 def _shifted_or_scattered(n: Node) -> Node:
     """Few elements of a window are shifted copies that are added; many are updates of zeros."""
+    if overlaps_by_strides(n):
+        return cropped_overlap(n, 0, n["length"])
     (x,), axis, size = n.srcs, n["axis"], n.srcs[0].shape[n["axis"] + 1]
     wide = g.cast(x, n.dtype.computed_in)
     zeros = g.full(n.shape, 0, wide.dtype)
@@ -198,12 +202,8 @@ def _shifted_or_scattered(n: Node) -> Node:
             one = reshape(one, (*x.shape[: axis + 1], *x.shape[axis + 2 :]))
             one = dilate(one, axis, n["stride"])
             before = k * n["dilation"]
-            after = n["length"] - before - one.shape[axis]
-            lo, hi = (
-                tuple(edge if i == axis else 0 for i in range(len(n.shape)))
-                for edge in (before, after)
-            )
-            total = g.add(total, pad(one, lo, hi))
+            one = _pad_axis(one, axis, before, n["length"] - before - one.shape[axis])
+            total = g.add(total, one)
     else:
         shape = x.shape[axis : axis + 2]
         first = g.mul(g.arange(shape[0]), g.full(shape[:1], n["stride"], DType.I64))
@@ -214,6 +214,48 @@ def _shifted_or_scattered(n: Node) -> Node:
         )
         total = g.scatter("sum", zeros, at, wide, axis)
     return g.cast(total, n.dtype)
+
+
+def overlaps_by_strides(n: Node) -> bool:
+    """Whether an `overlap_add` is a sum of few copies of whole strides of its windows; not where
+    sizes are data, whose strides are not known to be whole."""
+    shape = n.srcs[0].shape
+    if not all(map(is_fixed, (*shape, n["length"], n["stride"]))):
+        return False
+    few = shape[n["axis"] + 1] <= (_SHIFTS - 1) * n["stride"]
+    return bool(few and n["stride"] > 1 == n["dilation"])
+
+
+def cropped_overlap(n: Node, start: int, stop: int) -> Node:
+    """The elements from `start` to `stop` of an `overlap_add` that is one by strides.
+
+    Windows are cut into pieces of a stride, of which the first begins where a stride of the result
+    does; the pieces that are at one place of their windows are then neighbours of the result.
+    """
+    (x,), axis, stride = n.srcs, n["axis"], n["stride"]
+    (*lead, windows), (taps, *behind) = x.shape[: axis + 1], x.shape[axis + 1 :]
+    before = -start % stride
+    count = -(-(taps + before) // stride)
+    first, last = (start + before) // stride, (stop + before + stride - 1) // stride
+    wide = g.cast(x, n.dtype.computed_in)
+    wide = _pad_axis(wide, axis + 1, before, count * stride - taps - before)
+    pieces = reshape(wide, (*lead, windows, count, stride, *behind))
+    moved = []
+    for t in range(count):
+        piece = slice_axis(pieces, axis + 1, t, t + 1)
+        piece = reshape(piece, (*lead, windows, stride, *behind))
+        # The last piece of the last window ends within a stride behind what is asked for.
+        piece = _pad_axis(piece, axis, t, count + 1 - t)
+        moved.append(slice_axis(piece, axis, first, last))
+    joined = reshape(reduce(g.add, moved), (*lead, (last - first) * stride, *behind))
+    return g.cast(slice_axis(joined, axis, 0, stop - start), n.dtype)
+
+
+def _pad_axis(x: Node, axis: int, before: int, after: int) -> Node:
+    lo, hi = (
+        tuple(edge if i == axis else 0 for i in range(len(x.shape))) for edge in (before, after)
+    )
+    return pad(x, lo, hi)
 
 
 def _moves(

@@ -9,6 +9,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.ops.numeric import identity
 from stack.ops.operator import Attrs, NDArray, OpKind
@@ -46,10 +47,13 @@ def _extreme(n: Node, d: Node) -> Node:
 def _first(n: Node, d: Node) -> tuple[Node]:
     """All of it to the first extreme element, in row-major order of the axes, or the first NaN."""
     (x,) = n.srcs
-    number, step = g.full(x.shape, 0, DType.I64), 1
+    # Numbers as narrow as they may be: they are computed in as many lanes as the elements then.
+    size = math.prod(x.shape[axis] for axis in n["axes"])
+    dtype = DType.I32 if is_fixed(size) and size < 1 << 31 else DType.I64
+    number, step = g.full(x.shape, 0, dtype), 1
     for axis in reversed(n["axes"]):
         line = tuple(m if i == axis else 1 for i, m in enumerate(x.shape))
-        here = g.mul(g.arange(x.shape[axis]), g.full((x.shape[axis],), step, DType.I64))
+        here = g.mul(g.arange(x.shape[axis], dtype), g.full((x.shape[axis],), step, dtype))
         number = g.add(number, g.expand(g.reshape(here, line), x.shape))
         step *= x.shape[axis]
     hit = g.eq(x, g.expand(n, x.shape))

@@ -10,7 +10,7 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
-from hal.tile.size import hint, is_one, known_divisor
+from hal.tile.size import hint, is_fixed, is_one, known_divisor
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.expr import MOVEMENT
@@ -23,6 +23,7 @@ from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify import simplify
 from stack.ops import OPS
 from stack.ops.attention import SEALED
+from stack.ops.movement import cropped_overlap, overlaps_by_strides
 from stack.ops.numeric import identity
 
 FEW = 512
@@ -278,6 +279,32 @@ def decomposed_but_sealed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     return rewrite(outputs, _COMPOSED_UNSEALED)
 
 
+def _cropped(n: Node) -> Node | None:
+    """Windows that are added up where only a part of the result is wanted, along their own axis and
+    others: strides of it then begin where that part does, and nothing else is computed."""
+    (x,), lo, hi = n.srcs, n["start"], n["stop"]
+    if x.op != "overlap_add" or set(n["step"]) != {1} or not overlaps_by_strides(x):
+        return None
+    (windows,), axis = x.srcs, x["axis"]
+    if not all(map(is_fixed, (*lo, *hi))):
+        return None
+    pair = windows.shape[axis : axis + 2]
+    part = build.slice(
+        windows, (*lo[:axis], 0, 0, *lo[axis + 1 :]), (*hi[:axis], *pair, *hi[axis + 1 :])
+    )
+    part = (_cropped(part) if part.op == "slice" else None) or part
+    whole = build.overlap_add(part, axis, x["length"], x["stride"])
+    return cropped_overlap(whole, lo[axis], hi[axis])
+
+
+_CROPPED: Rows = ((capture("n", when=lambda n: n.op == "slice"), _cropped),)
+
+
+def cropped(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs without sums of windows of which only a part is used."""
+    return rewrite(outputs, _CROPPED)
+
+
 def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs without cases that the lowering does not know."""
     return rewrite(outputs, _LOWERABLE)
@@ -347,7 +374,7 @@ def first_passes(*folds: Pass) -> tuple[Pass, ...]:
 def passes(*folds: Pass) -> tuple[Pass, ...]:
     """What comes before fusion, in order: folds before sums of products, which may be among what
     they look for, become deeper products."""
-    return (*first_passes(*folds), fold_sums, lowerable, own_buffers)
+    return (*first_passes(*folds), fold_sums, cropped, lowerable, own_buffers)
 
 
 PASSES = passes()

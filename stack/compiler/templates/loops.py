@@ -10,6 +10,7 @@ lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from hal.core.dtypes import DType
@@ -46,8 +47,18 @@ ROWS = 8
 """Rows of sums down columns that are read side by side: a processor fetches ahead along so many.
 Measured with 4, 8, 16 and 32 on 4096 squared."""
 
-STREAM, STREAM_NBYTES = 1 << 10, 1 << 15
+STREAM, STREAM_NBYTES = 1 << 12, 1 << 17
 """Columns of an instance of such sums at most, and the bytes of those that it holds."""
+
+SIDE_SERIAL = 128
+"""Terms in each lane of sums along rows side by side that are added one after the other."""
+
+NEAR = 4
+"""The most elements from one to the next along an axis that is read and written by vectors though
+another one lies closer."""
+
+SHORT = 256
+"""Elements that rows have at least to be read side by side."""
 
 LEAST = 4
 """Elements that an axis has at least for tiles along two axes to pay."""
@@ -71,14 +82,14 @@ class _Loops:
         self.space = nest.space
         self.level = nest.passes()
         axes = self.space.axes
-        self.vector = axes[-1] if axes else None
+        width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
+        lanes = emission.loops.lanes(emission.info, max(width, 4))
+        self.vector = self._found_vector(lanes) if axes else None
         self.rows = [a for a in self.space.parallel if a is not self.vector]
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         self.turned: Axis | None = None
         self.blocks: Axis | None = None
         self.height = 1
-        width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
-        lanes = emission.loops.lanes(emission.info, max(width, 4))
         fitting = _divisor if self.transfers else _width
         self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         self.streams = self._are_streams()
@@ -96,6 +107,31 @@ class _Loops:
             self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
             self.rows = [self.blocks, *(a for a in self.rows if a is not turned)]
             self.chunks = ceil_div(self.vector.size, self._chunk_size())
+        self.side: tuple[Axis, Axis] | None = None
+        if (height := self._found_side(lanes)) > 1:
+            self._put_side_by_side(height, lanes)
+
+    def _found_vector(self, lanes: int) -> Axis:
+        """The innermost axis, or where that does not fill a vector, as the taps of a window and the
+        phases of a stride, a parallel one that does and whose elements are near everywhere. Sums
+        of taps that divide a vector are as fast along them."""
+        axes, own = self.space.axes, self.nest.own
+        last = axes[-1]
+        full = any(self._in_loop(r) and r.op != "reduce" for r in own)
+        if not self.emission.loops.squares or (self.space.reduced and full):
+            return last
+        if not (is_fixed(last.size) and last.size < lanes):
+            return last
+        if last in self.space.reduced and lanes % last.size == 0:
+            return last
+        found = [r.offset for e in self.nest.exprs.values() for r in reads(e)] + [*own.values()]
+        for axis in reversed(self.space.parallel):
+            steps = [abs(at.coefficient(axis)) for at in found]
+            if not (is_fixed(axis.size) and axis.size >= lanes and all(map(is_fixed, steps))):
+                continue
+            if 0 < max(steps) <= NEAR:
+                return axis
+        return last
 
     @property
     def vector_parallel(self) -> bool:
@@ -136,6 +172,31 @@ class _Loops:
         cached = cache_nbytes(self.emission.info, 0) // (2 * LINE)
         return bool(lines > min(cached, sets * cached // SETS))
 
+    def _found_side(self, lanes: int) -> int:
+        """How many rows of sums along the vector axis are read side by side, as those of sums down
+        columns are; 1 where the kernel is anything else, or rows are few or short."""
+        own, v = self.nest.own, self.vector
+        sums = [r for r in own if r.op == "reduce"]
+        alone = self.emission.loops.squares and v in self.space.reduced and not self.inner
+        if not (alone and self.rows and all((r in sums) == (self.level[r] == 0) for r in own)):
+            return 1
+        if any(self._in_loop(r) for r in own if self.level[r]):
+            return 1
+        row, v = self.rows[-1], self.space.axes[-1]
+        if not (is_fixed(row.size) and is_fixed(v.size)) or v.size < SHORT:
+            return 1
+        most = ROWS // len(sums)
+        enough = row.size // (2 * max(1, self.emission.info.limits.instances))
+        heights = (h for h in (8, 4, 2) if h <= min(most, enough) and row.size % h == 0)
+        return next((h for h in heights if v.size % (lanes * (ROWS // h)) == 0), 1)
+
+    def _put_side_by_side(self, height: int, lanes: int) -> None:
+        *rest, row = self.rows
+        self.height, self.width = height, lanes * (ROWS // height)
+        blocks = Axis(row.size // height)
+        self.side = row, blocks
+        self.rows = [*rest, blocks]
+
     def emit(self) -> Grid:
         count, k = 1, 0
         while k < len(self.rows) and count < self.sizes.rows_on_grid:
@@ -158,7 +219,11 @@ class _Loops:
     def _over_rows(self, scope: Tiles, axes: list[Axis]) -> None:
         """Loop over the parallel axes that are not on the grid."""
         if not axes:
-            if self.vector is None or not self.vector_parallel:
+            if self.side is not None:
+                row, blocks = self.side
+                tile = TileAxis(row, mul(scope.values[blocks], self.height), self.height)
+                self._passes(Tiles(self.emission, {}, (tile,), scope))
+            elif self.vector is None or not self.vector_parallel:
                 self._passes(scope)
             elif self.streams:
                 self._stream(scope, self.vector)
@@ -384,7 +449,7 @@ class _Loops:
     def _pass(self, row: Tiles, roots: list[Node]) -> None:
         sums = [r for r in roots if r.op == "reduce"]
         vector_reduced = self.vector is not None and not self.vector_parallel
-        shape = (self.width,) if vector_reduced else row.shape
+        shape = (*row.shape, self.width) if vector_reduced else row.shape
         neutral = tuple(_neutral(r, shape) for r in sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
         accumulators = Sums(neutral, combine, self._serial(sums))
@@ -393,11 +458,14 @@ class _Loops:
             return self._block(scope, roots, sums, acc)
 
         def over_vector(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
-            return self._over_vector(scope, block, acc) if vector_reduced else block(scope, acc)
+            if not vector_reduced:
+                return block(scope, acc)
+            return self._over_vector(scope, block, acc, accumulators)
 
         total = self._over_inner(row, self.inner, over_vector, accumulators, neutral)
         for root, value in zip(sums, total, strict=True):
-            row.hold(root, reduce(root["kind"], value, 0) if vector_reduced else value)
+            along = len(row.shape)
+            row.hold(root, reduce(root["kind"], value, along) if vector_reduced else value)
             row.keep(root, self.work)
 
     def _serial(self, sums: list[Node]) -> int | None:
@@ -427,11 +495,22 @@ class _Loops:
         return list(sums.over(self.b, axes[0].size, terms, step, acc))
 
     def _over_vector(
-        self, scope: Tiles, body: Callable[[Tiles, Sequence[Node]], list[Node]], acc: Sequence[Node]
+        self,
+        scope: Tiles,
+        body: Callable[[Tiles, Sequence[Node]], list[Node]],
+        acc: Sequence[Node],
+        sums: Sums,
     ) -> list[Node]:
         v = self.vector
         assert v is not None
         full = v.size - v.size % self.width
+        if self.side is not None:  # fewer lanes have longer sums each
+
+            def block(i: Node, *carried: Node) -> list[Node]:
+                return body(self._tiled(scope, v, mul(i, self.width), None), carried)
+
+            steps = sums if sums.serial is None else replace(sums, serial=SIDE_SERIAL)
+            return list(steps.over(self.b, v.size // self.width, 1, block, acc))
 
         def step(i: Node, *carried: Node) -> list[Node]:
             return body(self._tiled(scope, v, i, None), carried)

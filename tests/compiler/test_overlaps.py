@@ -1,0 +1,81 @@
+"""Windows that are added up by strides, and sums along axes that do not fill a vector."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NUMPY
+from hal.tile.walk import defines, statements
+from stack import ops as g
+from stack.compiler.kernels import TileProgram
+from stack.ir.interpret import interpret
+from tests.compiler.lowered import run_lowered
+
+
+def _drawn(shape: tuple[int, ...], dtype: DType = DType.F32) -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-4, 5, shape).astype(NUMPY[dtype])
+
+
+def _same(outputs: list[Node], inputs: list[Node]) -> TileProgram:
+    """Exact on small integers."""
+    arrays = [_drawn(n.shape, n.dtype) for n in inputs]
+    found, program = run_lowered(outputs, inputs, arrays)
+    for one, other in zip(
+        found, interpret(outputs, dict(zip(inputs, arrays, strict=True))), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    return program
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.I32], ids=lambda d: d.short)
+@pytest.mark.parametrize(
+    ("windows", "taps", "stride", "length"),
+    [(5, 3, 2, 11), (5, 3, 2, 12), (4, 2, 2, 8), (3, 5, 3, 11), (3, 2, 4, 13), (1, 3, 2, 3)],
+)
+def test_windows_of_a_stride_are_added_whole_or_in_part(
+    windows: int, taps: int, stride: int, length: int, dtype: DType
+) -> None:
+    x = g.input(0, Type((3, windows, taps, 2), dtype))
+    whole = g.overlap_add(x, 1, length, stride)
+    parts = [(0, length), (1, length - 1), (2, length), (0, 1)]
+    outputs = [whole, *(g.slice(whole, (1, lo, 0), (3, hi, 1)) for lo, hi in parts if lo < hi)]
+    _same(outputs, [x])
+
+
+def test_only_what_is_wanted_of_windows_on_two_axes_is_computed() -> None:
+    x = g.input(0, Type((2, 9, 10, 3, 3), DType.F32))
+    rows = g.overlap_add(g.permute(x, (0, 1, 3, 2, 4)), 1, 20, 2)
+    both = g.overlap_add(rows, 2, 22, 2)
+    wanted = g.slice(both, (0, 1, 1), (2, 19, 21))
+    assert len(_same([wanted], [x]).calls) == 1
+
+
+@pytest.mark.parametrize("size", [17, 33])
+@pytest.mark.parametrize("taps", [2, 3, 5])
+def test_extremes_and_sums_of_windows_in_lanes_along_windows(taps: int, size: int) -> None:
+    """Two passes over a window's elements: the greatest one, and which that is."""
+    x = g.input(0, Type((6, size), DType.F32))
+    v = g.window(g.pad(x, (0, 1), (0, 1), -9), 1, taps, 2)
+    best = g.extreme("max", v, 2)
+    hit = g.eq(v, g.expand(best, v.shape))
+    _same(
+        [best, g.reduce("sum", v, 2), g.argmax(v, 2), g.reduce("max", g.cast(hit, DType.I32), 2)],
+        [x],
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "side_by_side"),
+    [(512, 256, True), (514, 256, True), (511, 256, False), (514, 264, False)],
+)
+def test_sums_along_rows_side_by_side(rows: int, columns: int, side_by_side: bool) -> None:
+    """Several rows at a time where there are many long ones, with all that follows from them."""
+    x, w = (g.input(i, Type(s, DType.F32)) for i, s in enumerate(((rows, columns), (1, columns))))
+    total = g.reduce("sum", g.mul(x, g.expand(w, x.shape)), 1)
+    outputs = [g.neg(total), g.reduce("max", x, 1)]
+    program = _same(outputs, [x, w])
+    values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
+    assert any(len(n.shape) == 2 and min(n.shape) > 1 for n in values) == side_by_side
