@@ -281,28 +281,7 @@ class Checkpoints:
             nonlocal folder
             if self._parity:
                 parity.check(len(sizes), self._parity)
-            # On rank 0: nobody else writes to the stores, which keep their promises, and what
-            # former saves left is gone.
-            if not self._leases:
-                owner = f"process {os.getpid()} on {socket.gethostname()}"
-                for store in self._stores:
-                    self._leases.append(store.lease(owner))
-                    probe(store, self._deadline_s)
-            for lease in self._leases:
-                lease.check()
-            attempt = 0
-            for store in self._stores:
-                listing = Listing.of(store)
-                store.delete(listing.left)
-                if not anew and listing.committed and listing.committed[0].step > step:
-                    raise StorageError(
-                        f"{store.where} has step {listing.committed[0].step}, which is later than "
-                        f"{step}: save to another place, or with later='remove' where that run is "
-                        "given up"
-                    )
-                attempts = [f.attempt for f in listing.committed if f.step == step]
-                attempt = max([attempt, *(a + 1 for a in attempts)])
-            folder = StepFolder(step, attempt)
+            folder = self._made_ready(step, anew)
             return [folder.step, folder.attempt, self._tokens(store, folder, sizes)]
 
         try:
@@ -317,6 +296,30 @@ class Checkpoints:
                     if folder not in listing.committed:  # a rank may be lost right after it
                         store.delete(listing.names(folder))
             raise
+
+    def _made_ready(self, step: int, anew: bool) -> StepFolder:
+        """On rank 0: nobody else writes to the stores, which keep their promises, and what former
+        saves left is gone. Gives the folder for a step."""
+        if not self._leases:
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            for store in self._stores:
+                self._leases.append(store.lease(owner))
+                probe(store, self._deadline_s)
+        for lease in self._leases:
+            lease.check()
+        attempt = 0
+        for store in self._stores:
+            listing = Listing.of(store)
+            store.delete(listing.left)
+            if not anew and listing.committed and listing.committed[0].step > step:
+                raise StorageError(
+                    f"{store.where} has step {listing.committed[0].step}, which is later than "
+                    f"{step}: save to another place, or with later='remove' where that run is "
+                    "given up"
+                )
+            attempts = [f.attempt for f in listing.committed if f.step == step]
+            attempt = max([attempt, *(a + 1 for a in attempts)])
+        return StepFolder(step, attempt)
 
     def _filled(
         self,

@@ -335,12 +335,12 @@ with hal.open("cpu:0") as device:
         assert device.wait(fills[:1], 30, True)
         found.append(device.wait(fills[-1:], 0, True))
 
-    thread = threading.Thread(target=follow)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
     thread.join(0.1)  # it sleeps by now
     device.signal(gate, 1, None)
     assert device.wait(fills[-1:], 30, True)
-    thread.join()
+    thread.join(30)
     print(*found)
 """
     done = run_python(code)
