@@ -213,6 +213,11 @@ class Cell:
                 self.node = n
                 return n
             link = self.link
+            if link is None:  # another thread gives it one, or puts it on a tape
+                with store.lock:
+                    if self.recording is None:
+                        return super().__getattribute__(name)
+                return self.node
             n = link.window.read(link.source.node)
             if link.history is not None:
                 n = store.through(n, link.history)

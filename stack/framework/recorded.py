@@ -339,6 +339,8 @@ class CellTape:
         cell.recording, cell.number, cell.shown = self, n, self.tape.types[n]
         self._cells[n] = weakref.ref(cell)
         self.room -= 1 if cell._requires_grad else _UNTRACKED
+        if self._ended:  # by another thread meanwhile, which did not see this
+            self._context.histories.add(self)
 
     def overwrite(self, cell: Cell, n: int) -> None:
         """Give a cell, and what shares its memory, that value instead of its own."""
@@ -347,13 +349,14 @@ class CellTape:
             cell, whole = link.source, self.number(link.source)
             n = self.tape.append((write, whole, n, link.window))
             assert min(whole, n) >= 0, "what a window shows is on the tape, so its source is"
-        if cell.recording is None:
-            cell.settled()
-            part, cell.part = cell.part, None
-            with nullcontext() if part is None else suppress(AttributeError):
-                del cell.node
-        cell.owns = True
-        self.put(cell, n)
+        with store.lock:  # in between it has no node and is on no tape
+            if cell.recording is None:
+                cell.settled()
+                part, cell.part = cell.part, None
+                with nullcontext() if part is None else suppress(AttributeError):
+                    del cell.node
+            cell.owns = True
+            self.put(cell, n)
         stale(cell)
 
     def numbers(self, cells: Iterable[Cell]) -> list[int] | None:
@@ -415,7 +418,8 @@ class CellTape:
         self._looked = len(self.tape.inputs) + FEW
 
     def _alive(self) -> dict[int, Cell]:
-        return self._still({n: c for n, ref in self._cells.items() if (c := ref()) is not None})
+        cells = self._cells.copy()  # of another thread, it may go on growing
+        return self._still({n: c for n, ref in cells.items() if (c := ref()) is not None})
 
     def _still(self, cells: Mapping[int, Cell]) -> dict[int, Cell]:
         """Those whose values are these numbers on this tape."""
@@ -428,7 +432,7 @@ class CellTape:
 
     def _nodes(self, wanted: Iterable[int]) -> dict[int, Node]:
         nodes = self.tape.nodes(wanted)
-        for n, leaf in self._known.items():
+        for n, leaf in self._known.copy().items():
             if n in nodes and nodes[n].op != "input":
                 store.leaves[nodes[n]] = leaf
         return nodes
@@ -438,15 +442,15 @@ class CellTape:
         with store.lock:
             alive = self._alive()
             nodes = self._nodes(alive)
-            for n, ref in self.leaves.items():
+            for n, ref in self.leaves.copy().items():
                 if n in nodes:
                     owners.setdefault(nodes[n], ref)
             for n, cell in alive.items():
-                cell.recording, cell.node = None, nodes[n]
+                made = nodes[n]
                 if cell.owns:
-                    if n not in self.leaves:
-                        cell.node = store.barrier(nodes[n])
-                    owners[cell.node] = weakref.ref(cell)
+                    made = made if n in self.leaves else store.barrier(made)
+                    owners[made] = weakref.ref(cell)
+                cell.node, cell.recording = made, None
                 cell._waits = self._context.unsettled
                 cell._waits[cell.serial] = cell
             self._end()

@@ -578,7 +578,8 @@ class Tape:
     ) -> dict[int, Node]:
         """The values of these numbers, and of all that they are computed from, as nodes. Others may
         stand in for what has arrays."""
-        found = {n: leaf for leaf, n in self.leaves.items()}
+        leaves = self.leaves.copy()  # of another thread, they may go on growing
+        found = {n: leaf for leaf, n in leaves.items()}
         if stand_in is not None:
             has_array = set(self.inputs)
             for n, leaf in found.items():

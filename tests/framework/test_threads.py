@@ -8,6 +8,7 @@ import pytest
 
 import stack.framework as ht
 from stack.framework import nn
+from stack.framework.recorded import CellTape
 from tests.framework.trainings import DEADLINE_S, at_once, trial
 
 
@@ -131,6 +132,25 @@ def test_pending_work_of_a_thread_is_computed_where_it_is_asked_for_and_before_i
     step = ht.jit(lambda: (w.add_(1), None)[1])
     at_once([lambda: [step()]])
     assert (w.item(), y.item(), z.item()) == (2, 5, 7)
+
+
+def test_an_operation_amid_which_another_thread_ends_the_tape_is_computed_before_its_inputs_change():
+    w, other = ht.tensor([1.0]), ht.tensor([1.0])
+    step, other_step = (ht.jit(lambda t=t: (t.add_(1), None)[1]) for t in (w, other))
+    appended = CellTape._appended
+
+    def interrupted(tape, key):
+        number = appended(tape, key)
+        at_once([lambda: [other_step()]])
+        return number
+
+    y = w * 5
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CellTape, "_appended", interrupted)
+        z = y * 7
+    assert other.item() == 2, "another thread came in between"
+    at_once([lambda: [step()]])
+    assert (w.item(), y.item(), z.item()) == (2, 5, 35)
 
 
 def test_a_model_may_go_from_thread_to_thread():

@@ -4,6 +4,10 @@
  *
  * Values, tapes and places in the tree are of Python classes with slots. `bind` finds out where in
  * an object each slot lies by looking for what was put there: so the limited API is enough.
+ *
+ * Wherever Python runs, or an object is made (which may collect garbage), other threads may run: they
+ * end this thread's tape, give a cell another leaf, and change what all share. What is used behind such
+ * a place is held.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -18,7 +22,7 @@ static struct {
         requires_grad, serial, shown, waits, windows;
 } cell;
 static struct {
-    Py_ssize_t cells, constants, device, leaves, looked, room, stopped, tape, tracked;
+    Py_ssize_t cells, constants, device, ended, leaves, looked, room, stopped, tape, tracked;
 } recording;
 static struct {
     Py_ssize_t at, checks, inputs, keys, kin, leaves, row, types;
@@ -61,6 +65,7 @@ static const struct {
     {"CellTape", "_cells", &recording.cells},
     {"CellTape", "_constants", &recording.constants},
     {"CellTape", "device", &recording.device},
+    {"CellTape", "_ended", &recording.ended},
     {"CellTape", "leaves", &recording.leaves},
     {"CellTape", "_looked", &recording.looked},
     {"CellTape", "room", &recording.room},
@@ -128,7 +133,7 @@ static allocfunc allocate;
 static newfunc make_tuple;
 
 static PyObject *a_numbered, *a__number, *a__stop, *a_append, *a__appended, *a_dtype, *a_give,
-    *a_is_float, *a__let_go, *a_recordings, *a_start, *a_step, *a_stop, *a_through;
+    *a_is_float, *a__let_go, *a_put, *a_recordings, *a_start, *a_step, *a_stop, *a_through;
 static const struct {
     const char *text;
     PyObject **place;
@@ -142,6 +147,7 @@ static const struct {
     {"give", &a_give},
     {"is_float", &a_is_float},
     {"_let_go", &a__let_go},
+    {"put", &a_put},
     {"recordings", &a_recordings},
     {"start", &a_start},
     {"step", &a_step},
@@ -273,11 +279,9 @@ static Py_ssize_t advance(PyObject *on, PyObject *key)
         PyObject *last = AT(among, kin.last); /* key, types of operands, place, row, type, inference */
         if (last == Py_None)
             return OTHERWISE;
-        int same = PyObject_RichCompareBool(PyTuple_GetItem(last, 0), key, Py_EQ);
-        if (same <= 0)
-            return same < 0 ? FAILED : OTHERWISE;
         Py_INCREF(last);
-        Py_ssize_t n = advance_among_kin(on, key, last);
+        int same = PyObject_RichCompareBool(PyTuple_GetItem(last, 0), key, Py_EQ);
+        Py_ssize_t n = same < 0 ? FAILED : same == 0 ? OTHERWISE : advance_among_kin(on, key, last);
         Py_DECREF(last);
         return n;
     }
@@ -317,11 +321,15 @@ static Py_ssize_t leaf_number(PyObject *on, PyObject *leaf)
         return PyErr_Occurred() ? FAILED : OTHERWISE;
     if ((PyObject *)Py_TYPE(held) != Array)
         return OTHERWISE;
-    int same = PyObject_RichCompareBool(AT(held, array.type), AT(leaf, node.type), Py_EQ);
-    if (same <= 0)
-        return same < 0 ? FAILED : OTHERWISE;
-    put(held, array.type, AT(leaf, node.type)); /* one object, which is found equal sooner */
-    return give(on, leaf);
+    PyObject *type = AT(held, array.type);
+    Py_INCREF(held);
+    Py_INCREF(type);
+    int same = PyObject_RichCompareBool(type, AT(leaf, node.type), Py_EQ);
+    if (same > 0)
+        put(held, array.type, AT(leaf, node.type)); /* one object, which is found equal sooner */
+    Py_DECREF(type);
+    Py_DECREF(held);
+    return same > 0 ? give(on, leaf) : same < 0 ? FAILED : OTHERWISE;
 }
 
 static Py_ssize_t number(PyObject *own, PyObject *x);
@@ -331,7 +339,7 @@ static Py_ssize_t plain_number(PyObject *own, PyObject *x)
 {
     if (AT(x, cell.recording) == own)
         return PyLong_AsSsize_t(AT(x, cell.number));
-    PyObject *on = AT(own, recording.tape), *link = AT(x, cell.link), *leaf = AT(x, cell.node);
+    PyObject *link = AT(x, cell.link), *leaf = AT(x, cell.node);
     int requires = AT(x, cell.requires_grad) == Py_True;
     Py_ssize_t n = OTHERWISE;
     int is_here = PyObject_RichCompareBool(AT(x, cell.device), AT(own, recording.device), Py_EQ);
@@ -340,8 +348,11 @@ static Py_ssize_t plain_number(PyObject *own, PyObject *x)
     if (AT(x, cell.recording) != Py_None || AT(x, cell.part) != Py_None || !is_here)
         ;
     else if (link == Py_None) {
-        if (leaf != NULL && (!requires || AT(x, cell.owns) == Py_True))
-            n = leaf_number(on, leaf);
+        if (leaf != NULL && (!requires || AT(x, cell.owns) == Py_True)) {
+            Py_INCREF(leaf);
+            n = leaf_number(AT(own, recording.tape), leaf);
+            Py_DECREF(leaf);
+        }
     } else if (PyTuple_GetItem(link, 3) == Py_None &&
                !(requires && PyTuple_GetItem(link, 2) == Py_True)) {
         Py_INCREF(link);
@@ -350,6 +361,7 @@ static Py_ssize_t plain_number(PyObject *own, PyObject *x)
             PyObject *whole = PyLong_FromSsize_t(n);
             PyObject *key = whole ? PyTuple_Pack(3, read_window, whole, PyTuple_GetItem(link, 1)) : NULL;
             Py_XDECREF(whole);
+            PyObject *on = AT(own, recording.tape);
             n = key == NULL ? FAILED : advance(on, key);
             if (n == OTHERWISE)
                 n = as_number(PyObject_CallMethodObjArgs(on, a_append, key, NULL));
@@ -541,7 +553,12 @@ static PyObject *on_tape(PyObject *own, Py_ssize_t n)
     PyObject *ref = place ? PyWeakref_NewRef(made, NULL) : NULL;
     PyObject *one = ref ? PyLong_FromLong(requires ? 1 : 16) : NULL;
     PyObject *room = one ? PyNumber_Subtract(AT(own, recording.room), one) : NULL;
-    if (room != NULL && PyDict_SetItem(AT(own, recording.cells), place, ref) == 0) {
+    if (room != NULL && AT(own, recording.ended) == Py_True) {
+        PyObject *none = PyObject_CallMethodObjArgs(own, a_put, made, place, NULL);
+        if (none == NULL)
+            Py_CLEAR(made);
+        Py_XDECREF(none);
+    } else if (room != NULL && PyDict_SetItem(AT(own, recording.cells), place, ref) == 0) {
         put(made, cell.recording, own);
         put(made, cell.number, place);
         put(made, cell.shown, type);
@@ -555,21 +572,20 @@ static PyObject *on_tape(PyObject *own, Py_ssize_t n)
     return made;
 }
 
-/* This thread's tape of a device. Borrowed from its context. */
+/* This thread's tape of a device, which another thread may end any time. A new reference. */
 static PyObject *current(PyObject *device)
 {
     if (PyDict_Size(engines) == 0) {
         PyObject *all = PyObject_GetAttr(here, a_recordings);
         PyObject *found = all ? PyDict_GetItemWithError(all, device) : NULL;
+        if (found != NULL && PyLong_AsLong(AT(found, recording.room)) <= 0)
+            found = NULL;
+        Py_XINCREF(found);
         Py_XDECREF(all);
-        if (found != NULL && PyLong_AsLong(AT(found, recording.room)) > 0)
+        if (found != NULL || PyErr_Occurred())
             return found;
-        if (PyErr_Occurred())
-            return NULL;
     }
-    PyObject *made = PyObject_CallFunctionObjArgs(tape_of, device, NULL);
-    Py_XDECREF(made); /* the context has it */
-    return made;
+    return PyObject_CallFunctionObjArgs(tape_of, device, NULL);
 }
 
 static PyObject *operate(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -670,16 +686,15 @@ static PyObject *known(PyObject *module, PyObject *const *args, Py_ssize_t count
             Py_RETURN_NOTIMPLEMENTED;
     }
     int can = first != NULL && (PyObject *)Py_TYPE(first) != Cell ? PySet_Contains(recordable, args[0]) : 0;
+    PyObject *device = can > 0 ? AT(first, cell.device) : Py_None; /* first may be in a list that changes */
+    Py_INCREF(device);
     int casts = can > 0 ? is_on(autocast) : 0;
-    if (can < 0 || casts < 0)
+    PyObject *own = can > 0 && casts == 0 ? current(device) : NULL, *made = NULL;
+    Py_DECREF(device);
+    if (PyErr_Occurred())
         return NULL;
-    if (!can || casts)
-        Py_RETURN_NONE;
-    PyObject *own = current(AT(first, cell.device));
     if (own == NULL)
-        return NULL;
-    Py_INCREF(own);
-    PyObject *made = NULL;
+        Py_RETURN_NONE;
     if (PyList_Size(AT(AT(own, recording.tape), tape.inputs)) > PyLong_AsSsize_t(AT(own, recording.looked))) {
         PyObject *none = PyObject_CallMethodObjArgs(own, a__let_go, NULL);
         if (none == NULL)
@@ -789,16 +804,18 @@ static PyObject *shown_by(PyObject *x, PyObject *moved, int tracked)
 {
     PyObject *link = AT(x, cell.link), *source = x, *window = AT(moved, move.shown);
     PyObject *refusal = NULL, *made = NULL, *parts = NULL, *args = NULL, *linked = NULL;
+    Py_INCREF(link);
     if (link == Py_None)
         Py_INCREF(window);
     else {
         source = PyTuple_GetItem(link, 0);
         refusal = PyTuple_GetItem(link, 4);
-        if ((window = through(PyTuple_GetItem(link, 1), moved)) == NULL)
-            return NULL;
+        window = through(PyTuple_GetItem(link, 1), moved);
     }
-    if (window == Py_None)
+    if (window == NULL || window == Py_None) {
+        Py_DECREF(link);
         return window;
+    }
     PyObject *none = refusal == NULL ? PyUnicode_FromString("") : refusal;
     if (refusal != NULL)
         Py_INCREF(none);
@@ -818,6 +835,7 @@ static PyObject *shown_by(PyObject *x, PyObject *moved, int tracked)
     Py_XDECREF(parts);
     Py_XDECREF(none);
     Py_DECREF(window);
+    Py_DECREF(link);
     return made;
 }
 
@@ -862,14 +880,16 @@ static PyObject *view(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (PyTuple_GetItem(found, 0) != Py_True || (moved = PyTuple_GetItem(moved, 0)) == NULL ||
         AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0)
         Py_RETURN_NONE;
-    int tracked = 0;
-    if (AT(x, cell.requires_grad) == Py_True && (tracked = is_on(grad_mode)) <= 0) {
-        if (tracked < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
+    int requires = AT(x, cell.requires_grad) == Py_True;
     Py_INCREF(moved);
-    found = shown_by(x, moved, tracked);
+    int tracked = requires ? is_on(grad_mode) : 0;
+    if (tracked < 0)
+        found = NULL;
+    else if (requires && !tracked) {
+        found = Py_None;
+        Py_INCREF(found);
+    } else
+        found = shown_by(x, moved, tracked);
     Py_DECREF(moved);
     return found;
 }
