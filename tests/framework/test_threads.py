@@ -134,7 +134,7 @@ def test_pending_work_of_a_thread_is_computed_where_it_is_asked_for_and_before_i
     assert (w.item(), y.item(), z.item()) == (2, 5, 7)
 
 
-def test_an_operation_amid_which_another_thread_ends_the_tape_is_computed_before_its_inputs_change():
+def test_an_operation_whose_tape_another_thread_ends_is_computed_before_its_inputs_change():
     w, other = ht.tensor([1.0]), ht.tensor([1.0])
     step, other_step = (ht.jit(lambda t=t: (t.add_(1), None)[1]) for t in (w, other))
     appended = CellTape._appended
