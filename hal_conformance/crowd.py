@@ -26,6 +26,7 @@ from hal.tile.numeric import NUMPY
 from hal_conformance.collectives import Array, wanted_count
 from hal_conformance.expect import Wrong
 from hal_conformance.rig import WAIT_S, Rig
+from hal_conformance.steps import lines
 
 JOIN_S = 5.0
 """How long members wait for each other in cases where all of them come."""
@@ -85,7 +86,7 @@ def settled(
 
 
 def join(
-    devices: Sequence[Device], timeout_s: float = JOIN_S, key: str | None = None
+    rig: Rig, devices: Sequence[Device], timeout_s: float = JOIN_S, key: str | None = None
 ) -> list[Member]:
     """A group of these devices, each with a timeline for its calls."""
     key = key or new_key()
@@ -97,14 +98,14 @@ def join(
         ]
     )
     return [
-        Member(device, group, device.create_timeline(False))
+        Member(device, group, lines(rig, 1, device)[0])
         for device, group in zip(devices, groups, strict=True)
     ]
 
 
 def crowd(rig: Rig, size: int, timeout_s: float = JOIN_S) -> list[Member]:
     """A group of the device under test and more devices of its plugin."""
-    return join(rig.devices(size), timeout_s)
+    return join(rig, rig.devices(size), timeout_s)
 
 
 def perform(

@@ -11,12 +11,14 @@ from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, S
 from hal.core.values import AllocOptions, Fault, Point, Timeline
 from hal_conformance import expect
 from hal_conformance.expect import Unfit, Wrong
-from hal_conformance.rig import WAIT_S, Rig
+from hal_conformance.rig import WAIT_S, Rig, waited
 from hal_conformance.steps import lines
 
 LOST = (FailureKind.DEVICE_LOST, Scope.DEVICE)
 RESET_REQUIRED = (FailureKind.RESET_REQUIRED, Scope.RESET)
 FAULT = (FailureKind.LAUNCH_FAULT, Scope.OPERATION)
+
+_HELD_S = 1.0
 
 HOOKS = ("launch", "copy", "fill", "replay", "host_call")
 """The hooks of submitted operations on one device, as `Fault.hook` and as kinds of `steps.work`."""
@@ -70,17 +72,29 @@ class Doom:
     ) -> None:
         self.device = device or rig.device
         self.failure = planted(self.device, how, hook="fill")
-        (self._line,) = lines(rig, 1, self.device)
+        # The only timeline of a device is the case's: the fill comes behind what is there.
+        one = self.device.info.limits.queues == 1
+        self._line = None if one else lines(rig, 1, self.device)[0]
         self._buffer = self.device.alloc(8, AllocOptions())
         self._rig = rig
 
     def submit(self, line: Timeline | None = None, waits: tuple[Point, ...] = ()) -> Point:
         """Submit the fill; gives its point, which will fail."""
+        line = line or self._line or self._rig.timeline(self.device)
         plant(self.device, self.failure, "fill")
-        return self.device.fill(self._buffer.region(), b"\0", line or self._line, waits)
+        return self.device.fill(self._buffer.region(), b"\0", line, waits)
 
     def strike(self) -> Failure:
         """Lose the device and see it lost; gives the cause."""
+        if self._line is None:
+            line = self._rig.timeline(self.device)
+            before = self.device.fill(self._buffer.region(0, 0), b"\0", line, ())
+            try:
+                idle = waited(self.device, before, _HELD_S)
+            except OperationFailed:
+                idle = False
+            if not idle:
+                raise Unfit("the device's only timeline is held")
         error = caught(self.device, self.submit())
         lost_error(error, self.failure)
         return self.failure

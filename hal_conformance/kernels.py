@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, mul, program_id
+from hal.tile.build import Builder, cast, mul, program_id
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node
 from hal.tile.numeric import DTYPES, NUMPY
@@ -29,6 +29,16 @@ def need(rig: Rig, *dtypes: DType) -> None:
     """The device has these element types; else the case says nothing about it."""
     if missing := [d.short for d in dtypes if d not in rig.info.dtypes]:
         raise expect.Unfit(f"the device has no {', '.join(missing)}")
+
+
+def counts(rig: Rig) -> DType:
+    """The integers in which kernels store ids and get counts: i64 where the device has it."""
+    return DType.I64 if DType.I64 in rig.info.dtypes else DType.I32
+
+
+def index_of(rig: Rig, b: Builder, name: str) -> Node:
+    """A scalar parameter of the type `counts` as an index."""
+    return cast(b.scalar(name, counts(rig)), DType.I64)
 
 
 def blocks(

@@ -165,7 +165,7 @@ def _all_reduces(bench: Bench) -> Iterator[float]:
         raise Unfit("the plugin has one device, or it has no collectives")
     peers = [_bench_of(bench.rig, name) for name in others]
     benches = (bench, *peers)
-    members = join([each.device for each in benches])
+    members = join(bench.rig, [each.device for each in benches])
     for _ in range(TRIES):
         with contextlib.ExitStack() as stack:
             pairs = [stack.enter_context(_written(each, 2)) for each in benches]

@@ -13,6 +13,7 @@ from hal_conformance import expect
 from hal_conformance.collectives import combined, source_count, values, wanted_count
 from hal_conformance.crowd import Member, crowd, perform, together
 from hal_conformance.rig import Rig
+from hal_conformance.steps import lines
 
 GROUP = (Feature.COLLECTIVES,)
 SUM = Collective(CollectiveKind.ALL_REDUCE, DType.I32, 16)
@@ -44,13 +45,13 @@ def two_and_a_lost_one(rig: Rig) -> tuple[list[Member], list[Point]]:
     return members, points
 
 
-def shrunk(members: Sequence[Member], ranks: tuple[int, ...]) -> list[Member]:
+def shrunk(rig: Rig, members: Sequence[Member], ranks: tuple[int, ...]) -> list[Member]:
     """The group that members of these ranks make at once without the others."""
     groups = together(
         [partial(members[rank].device.shrink, members[rank].group, ranks) for rank in ranks]
     )
     return [
-        Member(members[rank].device, group, members[rank].device.create_timeline(False))
+        Member(members[rank].device, group, lines(rig, 1, members[rank].device)[0])
         for rank, group in zip(ranks, groups, strict=True)
     ]
 
@@ -60,7 +61,7 @@ def lose(rig: Rig, member: Member) -> None:
     name = member.device.name
     failure = Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, name, "fill", "injected loss")
     member.device.inject(Fault(failure, "fill"))
-    timeline = member.device.create_timeline(False)
+    timeline = rig.timeline(member.device)
     buffer = rig.buffer(4, member.device)
     try:
         rig.failed(member.device.fill(buffer.region(), b"\0", timeline, ()), member.device)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ import hal
 from hal.core.description import DeviceInfo
 from hal.core.device import Device
 from hal.core.dtypes import DType
-from hal.core.errors import Failure, OperationFailed
+from hal.core.errors import DeviceLost, Failure, OperationFailed, StaleHandle
 from hal.core.values import (
     AllocOptions,
     Argument,
@@ -44,6 +45,9 @@ from stack.compiler.targets import choose
 if TYPE_CHECKING:
     from hal_conformance.mixed import Rendezvous
 
+_FAR = 1 << 30
+"""A value of a timeline that no case reaches: it fails as soon as the timeline has failed."""
+
 WAIT_S = 10.0
 """How long a rig waits for work that must finish: far beyond what any of it takes alone."""
 
@@ -65,7 +69,7 @@ class Setting:
     rendezvous: Rendezvous | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Gate:
     """A host-driven point that holds back what waits for it, until `open` or `fail`."""
 
@@ -84,6 +88,13 @@ class Gate:
     def fail(self, failure: Failure) -> None:
         """Fail them."""
         self.device.signal(self.timeline, 1, failure)
+
+    def closed(self) -> bool:
+        """Whether it holds back what waits for it."""
+        try:
+            return not self.device.wait([self.point], 0, True)
+        except (OperationFailed, StaleHandle):
+            return False
 
 
 def waited(device: Device, point: Point, timeout_s: float) -> bool:
@@ -105,6 +116,8 @@ class Rig:
         self.random = np.random.default_rng([setting.seed, zlib.crc32(case.id.encode())])
         self.figures: dict[str, float] = {}
         self._opened: list[Device] = []
+        self._shared: set[Device] = set()
+        self._gates: WeakSet[Gate] = WeakSet()
 
     # sessions
 
@@ -145,6 +158,7 @@ class Rig:
         """Reset a device, and forget the rig's timeline on it; gives the new epoch."""
         device = device or self.device
         self._timelines.pop(device, None)
+        self._shared.discard(device)
         return device.reset()
 
     def close(self) -> None:
@@ -201,11 +215,44 @@ class Rig:
     # order
 
     def timeline(self, device: Device | None = None) -> Timeline:
-        """The rig's own device timeline on a device, made at its first use."""
+        """The rig's own device timeline on a device, made at its first use. On a device that has
+        none for it, it is the last one that the case has: see `share`."""
         device = device or self.device
+        if device in self._shared:
+            self._shared_anew(device)
         if device not in self._timelines:
             self._timelines[device] = device.create_timeline(False)
         return self._timelines[device]
+
+    def give_up(self, device: Device) -> bool:
+        """Free the rig's own timeline, so that the case has one more; whether there was one."""
+        if device in self._shared or device not in self._timelines:
+            return False
+        device.free(self._timelines.pop(device))
+        return True
+
+    def share(self, device: Device, line: Timeline) -> None:
+        """The rig uses a timeline of the case, too, as its own. While a gate is closed, which may
+        hold it, the case is unfit; once it has failed or was freed the rig has another one."""
+        self._timelines[device] = line
+        self._shared.add(device)
+
+    def _shared_anew(self, device: Device) -> None:
+        line = self._timelines[device]
+        try:
+            if any(gate.closed() for gate in tuple(self._gates) if gate.device is device):
+                raise Unfit("it looks at memory while the device's last timeline may be held")
+            device.wait([Point(line, _FAR)], 0, True)
+        except DeviceLost:
+            return
+        except OperationFailed:
+            device.free(line)
+        except StaleHandle:
+            pass
+        else:
+            return
+        self._shared.discard(device)
+        self._timelines[device] = device.create_timeline(False)
 
     @cached_property
     def _timelines(self) -> dict[Device, Timeline]:
@@ -214,7 +261,9 @@ class Rig:
     def gate(self, device: Device | None = None) -> Gate:
         """A closed gate."""
         device = device or self.device
-        return Gate(device, device.create_timeline(True))
+        gate = Gate(device, device.create_timeline(True))
+        self._gates.add(gate)
+        return gate
 
     def done(self, point: Point, device: Device | None = None, timeout_s: float = WAIT_S) -> None:
         """The point is reached in time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,13 +60,35 @@ class Work:
 
 
 def lines(rig: Rig, count: int, device: Device | None = None) -> list[Timeline]:
-    """New device timelines besides the rig's own. Unfit where the device has not so many."""
+    """New device timelines besides the rig's own. Where the device has just so many, the last one
+    is the rig's, too; Unfit where it has fewer."""
     device = device or rig.device
-    rig.timeline(device)
-    try:
-        return [device.create_timeline(False) for _ in range(count)]
-    except InvalidCall as full:  # whether it gives as many as it declares is a case of group B
-        raise Unfit(f"it needs more timelines than the device has: {full}") from full
+    with suppress(InvalidCall):
+        rig.timeline(device)
+    made: list[Timeline] = []
+    shared = False
+    while len(made) < count:
+        try:
+            made.append(device.create_timeline(False))
+        except InvalidCall as full:  # whether it gives as many as it declares is a case of group B
+            if not rig.give_up(device):
+                raise Unfit(f"it needs more timelines than the device has: {full}") from full
+            shared = True
+    if shared:
+        rig.share(device, made[-1])
+    return made
+
+
+def some(rig: Rig, most: int) -> list[Timeline]:
+    """So many new timelines, or as many as the device has."""
+    return lines(rig, min(most, rig.info.limits.queues))
+
+
+def pair(rig: Rig) -> tuple[Timeline, Timeline]:
+    """Two new timelines for work of which the second waits for the first; the same one twice where
+    the device has one, on which it comes behind it anyway."""
+    first, *second = some(rig, 2)
+    return first, (second or [first])[0]
 
 
 def up_to(rig: Rig, most: int) -> list[Timeline]:

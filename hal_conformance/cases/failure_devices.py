@@ -107,7 +107,7 @@ def _(rig: Rig) -> None:
 )
 def _(rig: Rig) -> None:
     """A member is lost after it came, while it waits for the other one, which comes late."""
-    first, second = members = join(rig.devices(2), JOIN_S)
+    first, second = members = join(rig, rig.devices(2), JOIN_S)
     call, doom = _call(rig), Doom(rig, second.device)
     buffers = [rig.buffer(64, member.device).region() for member in members]
     late = second.call(call, buffers[1], buffers[1])
@@ -133,7 +133,7 @@ def _collective_with(
 ) -> list[tuple[OperationFailed, Failure]]:
     """An all-reduce of two devices, in which rank 1's call fails so; each one's error, and what
     was planted."""
-    members, call = join(devices, JOIN_S), _call(rig)
+    members, call = join(rig, devices, JOIN_S), _call(rig)
     buffers = [rig.buffer(bytes(64), member.device).region() for member in members]
     failure = planted(members[1].device, how, hook="collective")
     plant(members[1].device, failure, "collective")

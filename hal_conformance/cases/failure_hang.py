@@ -23,7 +23,7 @@ from hal_conformance.faults import (
     stopwatch,
 )
 from hal_conformance.rig import Rig
-from hal_conformance.steps import QUIET_S, lines, still, work
+from hal_conformance.steps import QUIET_S, lines, pair, still, work
 
 failure_hang = Cases("I", Level.RESILIENT)
 
@@ -130,7 +130,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """A hang of scope DEVICE takes the device with it once it is found."""
     progress_s(rig.device)
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, fill, copy = rig.gate(), work(rig, "fill"), work(rig, "copy")
     blocked = copy.submit(other, (gate.point,))
     failure = _plant(rig, "fill", Scope.DEVICE)
@@ -146,7 +146,7 @@ def _(rig: Rig) -> None:
     pause_s = 2.2 * progress_s(rig.device)
     if pause_s > 1:
         raise expect.Unfit(f"it would take {pause_s} s; set a shorter time without progress")
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, copy = rig.gate(), work(rig, "copy")
     points = [copy.submit(line, (gate.point,)), copy.submit(line, ())]
     points.append(copy.submit(other, (points[-1],)))
@@ -170,7 +170,7 @@ def _(rig: Rig, how: str) -> None:
             instances = 1 if how == "each" else 2 * parts
             if instances > other.info.limits.grid[0]:
                 raise expect.Unfit(f"the device has no grid of {instances}")
-            bound = other.device.bind(other.program(spin()), (other.buffer(4), rounds))
+            bound = other.device.bind(other.program(spin(other)), (other.buffer(4), rounds))
             (line,) = lines(other, 1)
             begin_s, point = time.monotonic(), other.device.launch(bound, (1, 1, 1), line, ())
             try:

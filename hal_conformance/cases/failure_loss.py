@@ -22,7 +22,7 @@ from hal_conformance.faults import (
     stopwatch,
 )
 from hal_conformance.rig import Rig
-from hal_conformance.steps import KINDS, QUIET_S, element, lines, stamp, work
+from hal_conformance.steps import KINDS, QUIET_S, element, lines, pair, stamp, work
 
 failure_loss = Cases("I", Level.RESILIENT)
 
@@ -35,7 +35,7 @@ LOSS_S = 0.1
 )
 def _(rig: Rig, hook: str) -> None:
     """The operation, one that waits, a gate and a value that nobody owes: all get the cause."""
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, one, copy = rig.gate(), work(rig, hook), work(rig, "copy")
     blocked = copy.submit(other, (gate.point,))
     failure = plant(rig.device, planted(rig.device, LOST, hook=hook), hook)
@@ -48,7 +48,7 @@ def _(rig: Rig, hook: str) -> None:
     "reset-required-at", "failure.loss", "inject.true", "health.cause", needs=NEEDS, hook=HOOKS
 )
 def _(rig: Rig, hook: str) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, one, copy = rig.gate(), work(rig, hook), work(rig, "copy")
     blocked = copy.submit(other, (gate.point,))
     failure = plant(rig.device, planted(rig.device, RESET_REQUIRED, hook=hook), hook)
@@ -82,7 +82,7 @@ def _(rig: Rig) -> None:
 @failure_loss.case("loss-of-work-that-waits", "failure.loss", "submit.poisoned", needs=NEEDS)
 def _(rig: Rig) -> None:
     """The operation that loses the device waits itself; what stands behind it never runs."""
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, doom, copy = rig.gate(), Doom(rig), work(rig, "copy-out")
     point = doom.submit(line, (gate.point,))
     points = [copy.submit(line, ()), copy.submit(other, (point,))]

@@ -22,7 +22,7 @@ from hal_conformance.case import Cases, Level
 from hal_conformance.crowd import together
 from hal_conformance.faults import FAULT, HOOKS, caught, plant, planted
 from hal_conformance.rig import Rig
-from hal_conformance.steps import element, lines, stamp, work
+from hal_conformance.steps import element, lines, pair, some, stamp, work
 
 failure_operation = Cases("I", Level.RESILIENT)
 
@@ -79,14 +79,17 @@ def _(rig: Rig) -> None:
 )
 def _(rig: Rig, hook: str) -> None:
     """Behind it on its timeline, on another one, and behind that one's, wherever they wait."""
-    line, other, third = lines(rig, 3)
+    line, *others = some(rig, 3)
     gate, one, copy = rig.gate(), work(rig, hook), work(rig, "copy-in")
     failure = plant(rig.device, planted(rig.device, hook=hook), hook)
     failed = one.submit(line, (gate.point,))
-    points = [copy.submit(line, ()), copy.submit(other, (failed,))]
-    points += [copy.submit(third, (points[-1],)), copy.submit(third, ())]
+    points = [copy.submit(line, ())]
+    last = failed
+    for other in others:
+        last = copy.submit(other, (last,))
+        points += [last, copy.submit(other, ())]
     gate.open()
-    for point in [failed, *points, copy.submit(line, ()), Point(third, 7)]:
+    for point in [failed, *points, copy.submit(line, ()), Point((line, *others)[-1], 7)]:
         expect.equal(caught(rig.device, point).failure, failure, "the cause at a dependent point")
     expect.equal(copy.ran(), False, "whether an operation behind the failure ran")
 
@@ -95,10 +98,10 @@ def _(rig: Rig, hook: str) -> None:
     "dependents-of-every-kind", "submit.fails", "submit.poisoned", needs=NEEDS, hook=HOOKS
 )
 def _(rig: Rig, hook: str) -> None:
-    line, other = lines(rig, 2)
+    line, *others = some(rig, 2)
     fill, one = work(rig, "fill"), work(rig, hook)
     failure = plant(rig.device, planted(rig.device, hook="fill"), "fill")
-    point = one.submit(other, (fill.submit(line, ()),))
+    point = one.submit((line, *others)[-1], (fill.submit(line, ()),))
     expect.equal(caught(rig.device, point).failure, failure, "the cause")
     expect.equal(one.ran(), False, f"whether a {hook} behind the failure ran")
 
@@ -149,7 +152,7 @@ def _(rig: Rig, nth: int) -> None:
 
 @failure_operation.case("only-its-hook", "inject.true", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     failure = plant(rig.device, planted(rig.device), "launch")
     for kind in ("fill", "copy", "copy-in", "copy-out"):
         rig.done(work(rig, kind).submit(other, ()))
@@ -183,7 +186,7 @@ def _(rig: Rig) -> None:
 
 @failure_operation.case("eight-waiters-wake", "wait.raises", "call.threads", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, fill, copy = rig.gate(), work(rig, "fill"), work(rig, "copy")
     failure = plant(rig.device, planted(rig.device), "fill")
     first = fill.submit(line, (gate.point,))
@@ -296,7 +299,7 @@ def _(rig: Rig) -> None:
     "failed-work-gives-memory-back", "free.returns", needs=(Feature.INJECT, Feature.STATS)
 )
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, before = rig.gate(), rig.device.stats("").live_nbytes
     buffers = [rig.device.alloc(4096, AllocOptions()) for _ in range(2)]
     plant(rig.device, planted(rig.device), "fill")

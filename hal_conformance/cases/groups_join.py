@@ -48,7 +48,7 @@ def _(rig: Rig) -> None:
     peers = tuple(device.name for device in devices)
     spec = GroupSpec(key, 0, peers, 0.05)
     expect.raises(DeadlineExceeded, devices[0].create_group, spec)
-    check_sum(rig, join(devices, key=key))
+    check_sum(rig, join(rig, devices, key=key))
 
 
 @groups_join.case("disagree-on-peers", "group.disagree", needs=GROUP, devices=3)
@@ -89,7 +89,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     devices = rig.devices(2)
     for turn in range(200):
-        members = join(devices)
+        members = join(rig, devices)
         if turn == 20:
             before = held()
         for member in members:
@@ -102,7 +102,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """Ranks follow `peers`, not the order of the devices."""
     devices = rig.devices(3)
-    members = join([devices[2], devices[0], devices[1]])
+    members = join(rig, [devices[2], devices[0], devices[1]])
     call = Collective(CollectiveKind.ALL_GATHER, DType.I32, 2)
     sources = [np.full(2, rank, np.int32) for rank in range(3)]
     for got in perform(rig, members, call, sources):

@@ -24,7 +24,7 @@ groups_order = Cases("H", Level.DEVICES)
 def _(rig: Rig) -> None:
     """Each rank submits to both groups, in another order: neither holds the other up."""
     devices = rig.devices(2)
-    one, two = join(devices), join(devices)
+    one, two = join(rig, devices), join(rig, devices)
     points = [
         (one[0], submitted(rig, one[0], SUM)), (two[0], submitted(rig, two[0], SUM)),
         (two[1], submitted(rig, two[1], SUM)), (one[1], submitted(rig, one[1], SUM)),

@@ -61,7 +61,7 @@ def _(rig: Rig) -> None:
 @groups_shrink.case("other-group-untouched", "submit.apart", needs=GROUP, devices=2)
 def _(rig: Rig) -> None:
     devices = rig.devices(2)
-    broken, sound = join(devices), join(devices)
+    broken, sound = join(rig, devices), join(rig, devices)
     broken[0].device.abort(broken[0].group, cause_of(rig))
     check_sum(rig, sound)
     expect.equal(sound[0].device.async_error(sound[0].group), None, "async_error of a sound group")
@@ -70,7 +70,7 @@ def _(rig: Rig) -> None:
 @groups_shrink.case("shrink", "shrink.works", needs=GROUP, devices=3)
 def _(rig: Rig) -> None:
     members = crowd(rig, 3)
-    survivors = shrunk(members, (0, 2))
+    survivors = shrunk(rig, members, (0, 2))
     expect.equal([m.group.rank for m in survivors], [0, 1], "the survivors' ranks")
     check_sum(rig, survivors)
 
@@ -82,7 +82,7 @@ def _(rig: Rig) -> None:
     for member in (members[0], members[2]):
         member.device.abort(member.group, cause_of(rig))
     rig.failed(point, members[0].device)
-    check_sum(rig, shrunk(members, (0, 2)))
+    check_sum(rig, shrunk(rig, members, (0, 2)))
 
 
 @groups_shrink.case(
@@ -96,14 +96,14 @@ def _(rig: Rig) -> None:
     members, points = two_and_a_lost_one(rig)
     for member, point in zip(members, points, strict=False):
         rig.failed(point, member.device)
-    check_sum(rig, shrunk(members, (0, 1)))
+    check_sum(rig, shrunk(rig, members, (0, 1)))
 
 
 @groups_shrink.case("shrink-twice", "shrink.works", needs=GROUP, devices=4)
 def _(rig: Rig) -> None:
     members = crowd(rig, 4)
     names = [members[0].device.name, members[3].device.name]
-    members = shrunk(shrunk(members, (0, 2, 3)), (0, 2))
+    members = shrunk(rig, shrunk(rig, members, (0, 2, 3)), (0, 2))
     expect.equal([m.device.name for m in members], names, "the devices of the survivors")
     check_sum(rig, members)
 
@@ -119,7 +119,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """Two halves of one group, each a group of its own at the same time."""
     members = crowd(rig, 4)
-    even, odd = shrunk(members, (0, 2)), shrunk(members, (1, 3))
+    even, odd = shrunk(rig, members, (0, 2)), shrunk(rig, members, (1, 3))
     check_sum(rig, even)
     check_sum(rig, odd)
     check_sum(rig, members)

@@ -15,7 +15,7 @@ from hal.tile.kernel import If, Kernel
 from hal.tile.node import Node
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.kernels import need
+from hal_conformance.kernels import index_of, need
 from hal_conformance.rig import Rig
 
 kernels_control = Cases("E", Level.CORE)
@@ -31,11 +31,11 @@ def _agrees(rig: Rig, kernel: Kernel, arguments: dict[str, Any], instances: int 
         expect.same(got[name], array, f"buffer {name}")
 
 
-def _counting() -> Kernel:
+def _counting(rig: Rig) -> Kernel:
     """y[i] += 1 for i in range(start, stop, step)."""
     b = Builder("counting")
     y = b.buffer("y", I32, writes=True)
-    start, stop, step = (b.scalar(name, I64) for name in ("start", "stop", "step"))
+    start, stop, step = (index_of(rig, b, name) for name in ("start", "stop", "step"))
 
     def body(i: Node) -> None:
         b.store(y, i, add(b.load(y, i), 1))
@@ -51,7 +51,7 @@ RANGES = ((0, 20, 1), (3, 20, 5), (4, 5, 7), (0, 19, 19), (5, 5, 1), (9, 2, 3))
 def _(rig: Rig, bounds: tuple[int, int, int]) -> None:
     arguments: dict[str, Any] = {"y": np.zeros(20, np.int32)}
     arguments |= dict(zip(("start", "stop", "step"), bounds, strict=True))
-    _agrees(rig, _counting(), arguments)
+    _agrees(rig, _counting(rig), arguments)
 
 
 @kernels_control.case("loop-bounds-loaded", "launch.exact")
@@ -81,7 +81,9 @@ def _(rig: Rig, width: int) -> None:
     def body(i: Node, p: Node, q: Node, r: Node) -> Sequence[Node]:
         return [q, r, add(p, add(q, broadcast(cast(i, I32), (width,))))]
 
-    for n, value in enumerate(b.loop(0, b.scalar("n", I64), 1, body, [first, add(first, 1), zero])):
+    for n, value in enumerate(
+        b.loop(0, index_of(rig, b, "n"), 1, body, [first, add(first, 1), zero])
+    ):
         b.store(y, n * width, value, (1,))
     for n in (0, 1, 2, 9):
         arguments = {"x": np.arange(width, dtype=np.int32), "y": np.zeros(3 * width, np.int32)}
@@ -91,14 +93,14 @@ def _(rig: Rig, width: int) -> None:
 @kernels_control.case("loop-long", "launch.exact", rounds=(300, 5000, 70_000))
 def _(rig: Rig, rounds: int) -> None:
     """Every round counts: each makes its number from the one before."""
-    need(rig, DType.U32, I64)
+    need(rig, DType.U32)
     b = Builder("long")
     y = b.buffer("y", DType.U32, reads=False, writes=True)
 
     def body(_: Node, x: Node) -> Sequence[Node]:
         return [binary("xor", add(mul(x, 1664525), 1013904223), binary("shr", x, 7))]
 
-    (last,) = b.loop(0, b.scalar("n", I64), 1, body, [const(1, DType.U32)])
+    (last,) = b.loop(0, index_of(rig, b, "n"), 1, body, [const(1, DType.U32)])
     b.store(y, 0, last)
     try:
         got = rig.run(b.kernel(), {"y": np.zeros(1, np.uint32), "n": rounds})["y"]
@@ -197,7 +199,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     b = Builder("loop_in_branch")
     y = b.buffer("y", I32, writes=True)
-    with b.when(binary("lt", program_id(), b.scalar("most", I64))):
+    with b.when(binary("lt", program_id(), index_of(rig, b, "most"))):
 
         def body(i: Node) -> None:
             with b.when(binary("ne", i, program_id())):

@@ -15,7 +15,7 @@ from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.cases.kernels_sizes import affordable
-from hal_conformance.kernels import agree, computed, need, pairs
+from hal_conformance.kernels import agree, computed, index_of, need, pairs
 from hal_conformance.rig import Rig
 
 kernels_floats = Cases("E", Level.CORE)
@@ -207,7 +207,7 @@ def _(rig: Rig, dtype: DType) -> None:
 @kernels_floats.case("sums-of-rounds-in-order", "launch.exact", width=(1, 8))
 def _(rig: Rig, width: int) -> None:
     """A loop that adds a number in each round adds them in the order of its rounds."""
-    need(rig, F32, DType.I64)
+    need(rig, F32)
     rounds_once(rig)
     rounds = 331
     b = Builder("rounds")
@@ -217,7 +217,7 @@ def _(rig: Rig, width: int) -> None:
         return [add(total, b.load(x, mul(i, width), (width,), (1,)))]
 
     zero = const(0, F32, (width,))
-    (total,) = b.loop(0, b.scalar("n", DType.I64), 1, body, [zero])
+    (total,) = b.loop(0, index_of(rig, b, "n"), 1, body, [zero])
     b.store(y, 0, total, (1,))
     size = 2.0 ** rig.random.integers(0, 12, (rounds, width))
     numbers = (rig.random.standard_normal((rounds, width)) * size).astype(np.float32)

@@ -7,30 +7,41 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.core.values import Grid
-from hal.tile.build import Builder, add, arange, broadcast, const, mul, num_programs, program_id
+from hal.tile.build import (
+    Builder,
+    add,
+    arange,
+    broadcast,
+    cast,
+    const,
+    mul,
+    num_programs,
+    program_id,
+)
 from hal.tile.kernel import Kernel
+from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.kernels import need
+from hal_conformance.kernels import counts, need
 from hal_conformance.rig import Rig
 
 kernels_grid = Cases("E", Level.CORE)
 
-I32, I64 = DType.I32, DType.I64
+I32 = DType.I32
 MOST = 4096
 """A grid of up to this many instances is run whole; a larger one takes too long somewhere."""
 
 
-def ids() -> Kernel:
+def ids(dtype: DType) -> Kernel:
     """Each instance writes its ids and the grid's sizes to its row, and counts itself there."""
     b = Builder("ids")
-    rows = b.buffer("rows", I64, reads=False, writes=True)
+    rows = b.buffer("rows", dtype, reads=False, writes=True)
     count = b.buffer("count", I32, writes=True)
     x, y, z = (program_id(axis) for axis in range(3))
     width, height = num_programs(0), num_programs(1)
     row = add(x, mul(width, add(y, mul(height, z))))
     for i, value in enumerate((x, y, z, width, height, num_programs(2))):
-        b.store(rows, add(mul(row, 6), i), value)
+        b.store(rows, add(mul(row, 6), i), cast(value, dtype))
     b.atomic("add", count, broadcast(row, (1,)), const(1, I32, (1,)))
     return b.kernel()
 
@@ -44,7 +55,7 @@ def touch() -> Kernel:
 
 
 def _fits(rig: Rig, grid: Grid) -> None:
-    need(rig, I32, I64)
+    need(rig, I32)
     if any(size > most for size, most in zip(grid, rig.info.limits.grid, strict=True)):
         raise expect.Unfit(f"the device's grid ends at {rig.info.limits.grid}")
 
@@ -62,9 +73,9 @@ def _(rig: Rig, grid: Grid) -> None:
     _fits(rig, grid)
     x, y, z = grid
     count = x * y * z
-    got = rig.run(
-        ids(), {"rows": np.full(6 * count, -1, np.int64), "count": np.zeros(count, np.int32)}, grid
-    )
+    dtype = counts(rig)
+    rows = np.full(6 * count, -1, NUMPY[dtype])
+    got = rig.run(ids(dtype), {"rows": rows, "count": np.zeros(count, np.int32)}, grid)
     wanted = [[i, j, k, *grid] for k in range(z) for j in range(y) for i in range(x)]
     expect.same(got["rows"].reshape(-1, 6), np.array(wanted), "ids and sizes of the instances")
     expect.same(got["count"], np.ones(count, np.int32), "how often each instance ran")

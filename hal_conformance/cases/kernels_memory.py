@@ -26,7 +26,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.kernels import agree, need
+from hal_conformance.kernels import agree, counts, index_of, need
 from hal_conformance.rig import Rig
 
 kernels_memory = Cases("E", Level.CORE)
@@ -69,7 +69,7 @@ def _(rig: Rig, count: int, width: int) -> None:
     b = Builder("tail")
     x, y = b.buffer("x", I32), b.buffer("y", I32, reads=False, writes=True)
     start = mul(program_id(), width)
-    left = sub(b.scalar("count", I64), start)
+    left = sub(index_of(rig, b, "count"), start)
     value = b.load(x, start, (width,), (1,), (left,))
     b.store(y, add(start, EDGE), add(value, 1), (1,), (left,))
     arguments = {"x": np.arange(count, dtype=np.int32), "y": _fenced(count), "count": count}
@@ -81,7 +81,7 @@ def _(rig: Rig, dtype: DType) -> None:
     """As `tail`, for elements smaller than a word of memory."""
     b = Builder("tail_bytes")
     x, y = b.buffer("x", dtype), b.buffer("y", dtype, reads=False, writes=True)
-    count = b.scalar("count", I64)
+    count = index_of(rig, b, "count")
     b.store(y, EDGE, b.load(x, 0, (32,), (1,), (count,)), (1,), (count,))
     for n in (1, 3, 17, 31):
         canaries = np.ones(32 + 2 * EDGE, NUMPY[dtype])
@@ -92,7 +92,7 @@ def _(rig: Rig, dtype: DType) -> None:
 def _(rig: Rig, limit: int) -> None:
     b = Builder("nothing")
     x, y = b.buffer("x", I32), b.buffer("y", I32, writes=True)
-    n = b.scalar("n", I64)
+    n = index_of(rig, b, "n")
     b.store(y, EDGE, b.load(x, 0, (8,), (1,), (n,)), (1,), (n,))
     _agrees(rig, b.kernel(), {"x": np.ones(8, np.int32), "y": _fenced(8), "n": limit})
 
@@ -186,14 +186,15 @@ def _(rig: Rig, dtype: DType, masked: bool) -> None:
 def _(rig: Rig, count: int) -> None:
     """A mask says of each element, also of the last ones of a long tile, whether it is touched;
     where it says no, the place is never looked at, and a choice takes the other value."""
-    need(rig, I32, I64)
+    need(rig, I32)
+    dtype = counts(rig)
     b = Builder("mask_long")
-    x, i = b.buffer("x", I32), b.load(b.buffer("i", I64), 0, (count,), (1,))
+    x, i = b.buffer("x", I32), b.load(b.buffer("i", dtype), 0, (count,), (1,))
     y, z = (b.buffer(name, I32, reads=False, writes=True) for name in "yz")
     mask = binary("lt", binary("rem", arange(count), 3), 1)
     b.store(y, 0, where(mask, b.gather(x, i, mask, const(-1, I32)), arange(count, I32)), (1,))
     b.scatter(z, i, arange(count, I32), mask)
-    places = rig.random.permutation(count).astype(np.int64)
+    places = rig.random.permutation(count).astype(NUMPY[dtype])
     places[np.arange(count) % 3 > 0] = 10**9
     values = np.arange(count, dtype=np.int32) + 1000
     empty = np.full(count, CANARY, np.int32)

@@ -14,12 +14,12 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.kernels import need
+from hal_conformance.kernels import index_of, need
 from hal_conformance.rig import Rig
 
 kernels_scratch = Cases("E", Level.CORE)
 
-I32, I64 = DType.I32, DType.I64
+I32 = DType.I32
 
 
 def _room(rig: Rig) -> int:
@@ -30,13 +30,13 @@ def _room(rig: Rig) -> int:
     return space.nbytes
 
 
-def _through(dtype: DType, count: int) -> Kernel:
+def _through(rig: Rig, dtype: DType, count: int) -> Kernel:
     """y = x, a block of `count` through scratch memory by copies."""
     b = Builder("through")
     x, y = b.buffer("x", dtype), b.buffer("y", dtype, reads=False, writes=True)
     pad = b.alloc("pad", dtype, count)
     start = mul(program_id(), count)
-    left = sub(b.scalar("count", I64), start)
+    left = sub(index_of(rig, b, "count"), start)
     b.copy(b.access(pad, 0, (1,)), b.access(x, start, (1,), (left,)), (count,))
     b.wait()
     b.barrier()
@@ -53,7 +53,7 @@ def _(rig: Rig, size: int) -> None:
     count = 2 * size + size // 2 + 1
     values = rig.random.integers(-(2**31), 2**31, count).astype(np.int32)
     room = np.full(count + 16, -1, np.int32)
-    got = rig.run(_through(I32, size), {"x": values, "y": room, "count": count}, (3, 1, 1))
+    got = rig.run(_through(rig, I32, size), {"x": values, "y": room, "count": count}, (3, 1, 1))
     expect.same(got["y"][:count], values, "what came through")
     expect.same(got["y"][count:], room[count:], "what lies behind it")
 
@@ -65,7 +65,7 @@ def _(rig: Rig, dtype: DType) -> None:
         raise expect.Unfit(f"the scratchpad has no {13 * dtype.nbytes} bytes")
     values = rig.random.integers(0, 2, 20 * dtype.nbytes, np.uint8).view(NUMPY[dtype])
     arguments: dict[str, Any] = {"x": values, "y": np.zeros_like(values), "count": 20}
-    got = rig.run(_through(dtype, 13), arguments, (2, 1, 1))
+    got = rig.run(_through(rig, dtype, 13), arguments, (2, 1, 1))
     expect.same_bytes(got["y"].tobytes(), values.tobytes(), "what came through")
 
 
@@ -118,7 +118,7 @@ def _(rig: Rig, count: int) -> None:
     b = Builder("double_buffered")
     x, y = b.buffer("x", I32), b.buffer("y", I32, reads=False, writes=True)
     halves = [b.alloc(f"half{i}", I32, width) for i in range(2)]
-    n = b.scalar("n", I64)
+    n = index_of(rig, b, "n")
 
     def fetch(start: Node, half: int) -> None:
         source = b.access(x, start, (1,), (sub(n, start),))

@@ -16,6 +16,7 @@ from hal.tile.build import (
     add,
     arange,
     binary,
+    cast,
     const,
     dot,
     mul,
@@ -29,7 +30,7 @@ from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.cases.kernels_tiles import made, of_tile, product
-from hal_conformance.kernels import need
+from hal_conformance.kernels import counts, index_of, need
 from hal_conformance.rig import Rig
 
 kernels_sizes = Cases("E", Level.CORE)
@@ -43,7 +44,7 @@ _FAR = (1 << 16) + 5
 def affordable(rig: Rig, instances: int, most_s: float = _MOST_S) -> int:
     """So many instances of `_last_ids`, or as many as the device runs in `most_s`."""
     buffers = [rig.buffer(np.zeros(251, np.int32)), rig.buffer(np.zeros(3, np.int64))]
-    program, count = rig.program(_last_ids()), 256
+    program, count = rig.program(_last_ids(counts(rig))), 256
     limit = rig.info.limits.grid[0]
     while True:
         count = min(count, limit)
@@ -59,11 +60,11 @@ def _seconds(rig: Rig, program: Program, buffers: list[Buffer], count: int) -> f
     return time.perf_counter() - begin_s
 
 
-def _last_ids() -> Kernel:
+def _last_ids(dtype: DType) -> Kernel:
     """Each instance counts itself by its linear id modulo 251; the last one stores its ids."""
     b = Builder("last_ids")
     count = b.buffer("count", I32, writes=True)
-    last = b.buffer("last", I64, reads=False, writes=True)
+    last = b.buffer("last", dtype, reads=False, writes=True)
     x, y, z = (program_id(axis) for axis in range(3))
     width, height, depth = (num_programs(axis) for axis in range(3))
     row = add(x, mul(width, add(y, mul(height, z))))
@@ -71,15 +72,19 @@ def _last_ids() -> Kernel:
     total = mul(width, mul(height, depth))
     with b.when(binary("eq", add(row, 1), total)):
         for i, value in enumerate((x, y, z)):
-            b.store(last, i, value)
+            b.store(last, i, cast(value, dtype))
     return b.kernel()
 
 
 def _check_grid(rig: Rig, grid: Grid) -> None:
-    need(rig, I32, I64)
+    need(rig, I32)
     instances = grid[0] * grid[1] * grid[2]
-    arguments: dict[str, Any] = {"count": np.zeros(251, np.int32), "last": np.full(3, -1, np.int64)}
-    got = rig.run(_last_ids(), arguments, grid)
+    dtype = counts(rig)
+    arguments: dict[str, Any] = {
+        "count": np.zeros(251, np.int32),
+        "last": np.full(3, -1, NUMPY[dtype]),
+    }
+    got = rig.run(_last_ids(dtype), arguments, grid)
     wanted = np.full(251, instances // 251, np.int32)
     wanted[: instances % 251] += 1
     expect.same(got["count"], wanted, f"how often instances of {grid} ran, by their id modulo 251")
@@ -90,7 +95,7 @@ def _check_grid(rig: Rig, grid: Grid) -> None:
 @kernels_sizes.case("grid-beyond", "launch.grid", "describe.limits", axis=(0, 1, 2), timeout_s=60)
 def _(rig: Rig, axis: int) -> None:
     """More instances on an axis than 16 bits count, or as many as it may have: all of them run."""
-    need(rig, I32, I64)
+    need(rig, I32)
     most = rig.info.limits.grid[axis]
     size = min(most, _FAR)
     if affordable(rig, size) < size:
@@ -104,19 +109,20 @@ def _(rig: Rig, axis: int) -> None:
 )
 def _(rig: Rig) -> None:
     """The same of a launch that was recorded; where that takes too long, of fewer instances."""
-    need(rig, I32, I64)
+    need(rig, I32)
     size = min(rig.info.limits.grid[0], _FAR)
     if affordable(rig, size) < size:
         size = min(size, (1 << 12) + 5)
-    count, last = rig.buffer(np.zeros(251, np.int32)), rig.buffer(np.full(3, -1, np.int64))
-    bound = rig.device.bind(rig.program(_last_ids()), (count, last))
+    dtype = counts(rig)
+    count, last = rig.buffer(np.zeros(251, np.int32)), rig.buffer(np.full(3, -1, NUMPY[dtype]))
+    bound = rig.device.bind(rig.program(_last_ids(dtype)), (count, last))
     graph = rig.device.record([LaunchCommand(bound, (size, 1, 1))])
     rig.done(rig.device.replay(graph, (), rig.timeline(), ()))
     wanted = np.full(251, size // 251, np.int32)
     wanted[: size % 251] += 1
     text = f"how often {size} instances of a launch in a graph ran, by their id modulo 251"
     expect.same(rig.array(count, I32), wanted, text)
-    expect.same(rig.array(last, I64), np.array([size - 1, 0, 0]), "the ids of the last instance")
+    expect.same(rig.array(last, dtype), np.array([size - 1, 0, 0]), "the ids of the last instance")
 
 
 @kernels_sizes.case("grid-beyond-in-all", "launch.grid", timeout_s=60, x=(97, 389))
@@ -145,7 +151,7 @@ def _(rig: Rig, power: int) -> None:
     value = b.gather(x, index)
     b.store(out, 0, value, (1,))
     b.scatter(y, index, add(value, 1))
-    first = b.scalar("first", I64)
+    first = index_of(rig, b, "first")
     b.store(out, 16, b.load(x, first, (13,), (1,)), (1,))
     b.store(y, add(first, 13), add(b.load(x, add(first, 13)), 2))
     b.atomic("add", hits, index, const(1, I32, (13,)))

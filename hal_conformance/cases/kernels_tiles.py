@@ -29,7 +29,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY, bounds
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.kernels import need
+from hal_conformance.kernels import counts, need
 from hal_conformance.rig import Rig
 
 kernels_tiles = Cases("E", Level.CORE)
@@ -331,6 +331,8 @@ def _(rig: Rig, what: str) -> None:
 @kernels_tiles.case("cast-in-reduction", "launch.exact")
 def _(rig: Rig) -> None:
     x = rig.random.integers(-100, 100, 60).astype(np.int8)
-    kernel = of_tile(I8, (60,), lambda x: reduce("sum", cast(x, I64), 0))
-    got = made(rig, kernel, x, I64, 1)
-    expect.same(got, np.array([x.astype(np.int64).sum()]), "a sum of bytes in 64 bits")
+    wide = counts(rig)
+    kernel = of_tile(I8, (60,), lambda x: reduce("sum", cast(x, wide), 0))
+    got = made(rig, kernel, x, wide, 1)
+    exact = np.array([x.astype(np.int64).sum()])
+    expect.same(got.astype(np.int64), exact, f"a sum of bytes in {wide.short}")

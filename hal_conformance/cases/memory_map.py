@@ -86,14 +86,18 @@ def _(rig: Rig) -> None:
 
 @memory_map.case("map-far", "map.same", needs=MAP, offset=(0, 4160, 65600, (1 << 20) + 64))
 def _(rig: Rig, offset: int) -> None:
-    """Views that begin far inside of a buffer, or are longer than a page table's entry."""
+    """Views that begin far inside of a buffer, or are longer than a page table's entry; up to the
+    buffer's end, and ending before it."""
     nbytes = (1 << 20) + 4096
-    data, more = rig.noise(nbytes), rig.noise(nbytes - offset)
+    data = rig.noise(nbytes)
     buffer = rig.buffer(data, space=visible(rig).name)
-    view = rig.device.map(buffer.region(offset, nbytes - offset), True)
-    expect.same_bytes(bytes(view), data[offset:], f"the view of all bytes from {offset}")
-    view[:] = more
-    expect.same_bytes(rig.read(buffer), data[:offset] + more, "the buffer that was written to")
+    for end in (nbytes, nbytes - 192):
+        view = rig.device.map(buffer.region(offset, end - offset), True)
+        what = f"the view of the bytes from {offset} to {end} of {nbytes}"
+        expect.same_bytes(bytes(view), data[offset:end], what)
+        data = data[:offset] + rig.noise(end - offset) + data[end:]
+        view[:] = data[offset:end]
+        expect.same_bytes(rig.read(buffer), data, f"the buffer after writing to {what}")
 
 
 @memory_map.case("map-twice", "map.same", needs=MAP)

@@ -16,7 +16,18 @@ from hal_conformance import expect
 from hal_conformance.additions import COUNT, add_number, number_type
 from hal_conformance.case import Cases, Level
 from hal_conformance.rig import Rig
-from hal_conformance.steps import QUIET_S, element, lines, mix, stamp, turn, turned, up_to, work
+from hal_conformance.steps import (
+    QUIET_S,
+    element,
+    lines,
+    mix,
+    pair,
+    stamp,
+    turn,
+    turned,
+    up_to,
+    work,
+)
 
 order_hazards = Cases("F", Level.ASYNC)
 
@@ -53,7 +64,7 @@ def _reader(rig: Rig, kind: str, source: Buffer) -> tuple[Submit, Callable[[], b
 
 def _in_order(rig: Rig, first: Submit, second: Submit) -> None:
     """Submit both on two timelines, the second after the first, which a gate holds back."""
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate = rig.gate()
     before = first(line, (gate.point,))
     after = second(other, (before,))
@@ -179,7 +190,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("chain-of-a-thousand", "submit.waits")
 def _(rig: Rig) -> None:
-    held = lines(rig, 2)
+    held = pair(rig)
     gate, buffer = rig.gate(), rig.buffer(8)
     point = gate.point
     for number in range(1, 1001):
@@ -245,7 +256,7 @@ def _(rig: Rig, held: str) -> None:
 
 @order_hazards.case("host-between-two-timelines", "submit.waits", "wait.true")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     cell, spy = rig.buffer(bytes(8)), rig.buffer(8)
     for number in range(1, 50):
         pattern = number.to_bytes(8, "little")
@@ -256,7 +267,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("ping-pong-of-timelines", "submit.waits")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, cell, log = rig.gate(), rig.buffer(bytes(4)), rig.buffer(bytes(400))
     point = gate.point
     for number in range(100):
@@ -280,7 +291,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("free-before-it-runs", "free.deferred", what=("source", "target"))
 def _(rig: Rig, what: str) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     data, gate = _noise(rig), rig.gate()
     source, between, spy = rig.buffer(data), rig.buffer(bytes(SIZE)), rig.buffer(bytes(SIZE))
     first = rig.device.copy(between.region(), source.region(), line, (gate.point,))
@@ -311,7 +322,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("free-timeline-with-work", "free.deferred")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, one, late = rig.gate(), work(rig, "fill"), work(rig, "copy")
     point = late.submit(other, (one.submit(line, (gate.point,)),))
     rig.device.free(line)
@@ -339,7 +350,7 @@ def _(rig: Rig, nbytes: int, by: str) -> None:
     buffer, program = rig.buffer(old), rig.program(add_number(rig, 9))
     tail = COUNT * kind.nbytes
     bound = rig.device.bind(program, (buffer.region(nbytes - tail, tail),))
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     queue = line if by == "order" else other
     what = f"{nbytes} bytes copied in, of which a launch raised the last {COUNT} elements"
     for _ in range(3):
@@ -357,7 +368,7 @@ def _(rig: Rig, nbytes: int, by: str) -> None:
 def _(rig: Rig, second: str, rounds: int) -> None:
     """Two timelines wait for each other in turns: a wait is no less one because the timeline that
     is waited for has itself waited for this one."""
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     kind = number_type(rig)
     zeros = np.zeros(COUNT, NUMPY[kind])
     x, spy, nbytes = rig.buffer(zeros), rig.buffer(zeros), COUNT * kind.nbytes

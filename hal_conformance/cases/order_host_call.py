@@ -13,7 +13,7 @@ from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.expect import Unfit
 from hal_conformance.rig import Rig
-from hal_conformance.steps import lines, work
+from hal_conformance.steps import lines, pair, work
 
 order_host_call = Cases("F", Level.ASYNC)
 
@@ -60,8 +60,8 @@ def _(rig: Rig) -> None:
         started.set()
         finish.wait(5)
 
+    copy = work(rig, "copy-out")
     rig.device.host_call(slow, line, ())
-    copy = work(rig, "copy")
     point = copy.submit(line, ())
     expect.that(started.wait(5), "the host call starts")
     expect.that(rig.pending(point), "a copy waits for the host call before it")
@@ -105,7 +105,7 @@ def _(rig: Rig) -> None:
 
 @order_host_call.case("host-call-fails", "host_call.fails", "submit.fails", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     long = "spilled coffee " * 20 + "at the end"
 
     def wrong() -> None:
@@ -138,7 +138,7 @@ def _(rig: Rig) -> None:
 
 @order_host_call.case("host-call-not-called-behind-a-failure", "submit.poisoned", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     calls: list[str] = []
 
     def wrong() -> None:
@@ -157,7 +157,7 @@ def _(rig: Rig) -> None:
 
 @order_host_call.case("host-call-may-submit", "host_call.order", needs=NEEDS, same=(True, False))
 def _(rig: Rig, same: bool) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     copy, points = work(rig, "copy"), []
     target = line if same else other
     rig.done(rig.device.host_call(lambda: points.append(copy.submit(target, ())), line, ()))
@@ -168,7 +168,7 @@ def _(rig: Rig, same: bool) -> None:
 
 @order_host_call.case("host-call-may-signal", "host_call.order", "signal.wakes", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate = rig.gate()
     point = work(rig, "fill").submit(other, (gate.point,))
     rig.device.host_call(gate.open, line, ())
@@ -177,7 +177,7 @@ def _(rig: Rig) -> None:
 
 @order_host_call.case("host-call-may-wait-for-another", "timeline.independent", needs=NEEDS)
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, copy = rig.gate(), work(rig, "copy")
     late = rig.device.host_call(lambda: None, other, (copy.submit(other, (gate.point,)),))
     early = rig.device.host_call(lambda: rig.done(late), line, ())

@@ -8,7 +8,7 @@ from hal.core.values import AllocOptions, Point
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.rig import Rig
-from hal_conformance.steps import KINDS, lines, up_to, work
+from hal_conformance.steps import KINDS, lines, pair, up_to, work
 
 order_poison = Cases("F", Level.ASYNC)
 
@@ -109,7 +109,7 @@ def _(rig: Rig) -> None:
 
 @order_poison.case("gate-values-before-a-failure", "signal.wakes", "submit.apart")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     host, fill, copy = rig.device.create_timeline(True), work(rig, "fill"), work(rig, "copy")
     low, high = (
         fill.submit(line, (Point(host, 3),)),
@@ -160,7 +160,7 @@ def _(rig: Rig) -> None:
 
 @order_poison.case("freed-gate-fails-its-waiters", "free.timeline", kind=KINDS)
 def _(rig: Rig, kind: str) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, one = rig.gate(), work(rig, kind)
     point = one.submit(line, (gate.point,))
     rig.device.free(gate.timeline)

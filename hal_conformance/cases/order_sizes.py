@@ -12,8 +12,8 @@ import numpy as np
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
-from hal.core.errors import Failure, FailureKind, HalError, OperationFailed, Scope
-from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
+from hal.core.errors import Failure, FailureKind, HalError, OperationFailed, Scope, StaleHandle
+from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point, Timeline, Waits
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
@@ -28,10 +28,11 @@ from hal_conformance.steps import (
     cells,
     element,
     lines,
+    pair,
+    some,
     still,
     turn,
     turned,
-    up_to,
     work,
 )
 
@@ -82,8 +83,10 @@ def _(rig: Rig, kind: str) -> None:
         what = f"a {kind} of which wait {count} of {count} failed {when} its submission"
         expect.equal(rig.failed(point), failure, f"the failure of {what}")
         expect.equal(one.ran(), False, f"whether {what} ran")
-        for handle in (line, opened.timeline, failing.timeline):
-            device.free(handle)
+        with contextlib.suppress(StaleHandle):  # where it is the rig's, too, it is freed already
+            device.free(line)
+        for gate in (opened, failing):
+            device.free(gate.timeline)
 
 
 @order_sizes.case("submits-at-once", "submit.async", kind=KINDS)
@@ -113,7 +116,7 @@ def _(rig: Rig) -> None:
     """What waits for a gate goes on waiting, on the device and on the host, however long it
     takes: nothing gives up after a time of its own."""
     gate, found, held = rig.gate(), [], []
-    for kind, line in zip(_had(rig, KINDS), itertools.cycle(up_to(rig, len(KINDS)))):
+    for kind, line in zip(_had(rig, KINDS), itertools.cycle(some(rig, len(KINDS)))):
         one = work(rig, kind)
         held.append((kind, one, one.submit(line, (gate.point,))))
 
@@ -235,7 +238,7 @@ def _(rig: Rig) -> None:
     """More operations on one timeline than a short counter has values. Nothing is checked between
     the case and the plugin, which would take longer than the operations."""
     count, device = (1 << 16) + 3, rig.open(wrappers=())
-    line, end_s = device.create_timeline(False), time.monotonic() + 20
+    (line,), end_s = lines(rig, 1, device), time.monotonic() + 20
     fill, gate = work(rig, "fill", device), rig.gate(device)
     point = fill.submit(line, ())
     while point.value < count - 2:
@@ -262,25 +265,25 @@ def _(rig: Rig, mib: int, read: str) -> None:
     nbytes, device = mib * MIB, rig.device
     if nbytes > device.info.limits.alloc_nbytes // 4:
         raise expect.Unfit(f"the device has no two buffers of {mib} MiB")
-    line, other = lines(rig, 2)
-    source, gate = rig.buffer(nbytes), rig.gate()
+    source, (line, other), gate = rig.buffer(nbytes), pair(rig), rig.gate()
     rig.done(device.fill(source.region(), b"\x11", line, ()))
-    first = device.fill(source.region(), b"\x22", line, (gate.point,))
+    held, late = _held_by(gate, line, other)
+    first = device.fill(source.region(), b"\x22", line, held)
     if read == "launch":
         dtype = element(rig, ints=True)
         width = 8 * dtype.nbytes
         bound = device.bind(rig.program(turn(dtype)), (source.region(nbytes - width, width), 0))
-        second = device.launch(bound, (1, 1, 1), other, (first,))
+        second = device.launch(bound, (1, 1, 1), other, (first, *late))
         found: Callable[[], bytes] = lambda: rig.read(source.region(nbytes - width, width))
         written = np.frombuffer(b"\x22" * width, NUMPY[dtype])
         wanted = turned(written, [0]).tobytes()
     elif read == "copy":
         target = rig.buffer(nbytes)
-        second = device.copy(target.region(), source.region(), other, (first,))
+        second = device.copy(target.region(), source.region(), other, (first, *late))
         found, wanted = lambda: rig.read(target), b"\x22" * nbytes
     else:
         host = bytearray(nbytes)
-        second = device.copy(host, source.region(), other, (first,))
+        second = device.copy(host, source.region(), other, (first, *late))
         found, wanted = lambda: bytes(host), b"\x22" * nbytes
     still(rig, second, f"a {read} of {mib} MiB that waits for a fill behind a gate")
     gate.open()
@@ -296,18 +299,25 @@ def _(rig: Rig, mib: int, write: str) -> None:
     nbytes, device = mib * MIB, rig.device
     if nbytes > device.info.limits.alloc_nbytes // 4:
         raise expect.Unfit(f"the device has no two buffers of {mib} MiB")
-    line, other = lines(rig, 2)
-    source, target, gate = rig.buffer(nbytes), rig.buffer(nbytes), rig.gate()
+    source, target, (line, other) = rig.buffer(nbytes), rig.buffer(nbytes), pair(rig)
     rig.done(device.fill(source.region(), b"\x11", line, ()))
-    first = device.copy(target.region(), source.region(), line, (gate.point,))
+    gate = rig.gate()
+    held, late = _held_by(gate, line, other)
+    first = device.copy(target.region(), source.region(), line, held)
     if write == "fill":
-        second = device.fill(source.region(), b"\x22", other, (first,))
+        second = device.fill(source.region(), b"\x22", other, (first, *late))
     else:
-        second = device.copy(source.region(), b"\x22" * nbytes, other, (first,))
+        second = device.copy(source.region(), b"\x22" * nbytes, other, (first, *late))
     still(rig, second, f"a {write} of {mib} MiB that waits for a copy behind a gate")
     gate.open()
     rig.done(second)
     expect.same_bytes(rig.read(target), b"\x11" * nbytes, f"a copy before a {write} of {mib} MiB")
+
+
+def _held_by(gate: Gate, line: Timeline, other: Timeline) -> tuple[Waits, Waits]:
+    """What the first of two operations waits for, and what the second one waits for besides the
+    first: on one timeline it is the second's own wait that must hold it."""
+    return ((gate.point,), ()) if other is not line else ((), (gate.point,))
 
 
 @order_sizes.case("large-launch", "submit.waits", "launch.grid", instances=(2, 65, 301, 1025, 4097))
@@ -315,7 +325,7 @@ def _(rig: Rig, instances: int) -> None:
     """A launch of many instances waits, too, and what waits for it comes behind all of them."""
     need(rig, DType.I32)
     count = min(instances, rig.info.limits.grid[0])
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     total, gate, host = rig.buffer(np.zeros(1, np.int32)), rig.gate(), bytearray(4)
     bound = rig.device.bind(rig.program(touch()), (total,))
     point = rig.device.launch(bound, (count, 1, 1), line, (gate.point,))
@@ -332,7 +342,7 @@ def _(rig: Rig, instances: int) -> None:
 )
 def _(rig: Rig, count: int) -> None:
     """A replay of many commands waits, too, and what waits for it comes behind all of them."""
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     marks, gate, host = rig.buffer(bytes(count)), rig.gate(), bytearray(count)
     graph = rig.device.record([FillCommand(marks.region(i, 1), b"\1") for i in range(count)])
     point = rig.device.replay(graph, (), line, (gate.point,))
@@ -359,6 +369,7 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
     bound, host = device.bind(program, (cell, 0)), bytearray(16)
 
     def timeline() -> None:
+        rig.give_up(device)  # it may be the only one
         one = device.create_timeline(False)
         rig.done(fill.submit(one, ()))
         device.free(one)

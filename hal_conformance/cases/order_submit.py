@@ -13,6 +13,7 @@ from hal_conformance.steps import (
     cells,
     element,
     lines,
+    pair,
     still,
     turn,
     turned,
@@ -187,7 +188,7 @@ def _(rig: Rig) -> None:
 
 @order_submit.case("empty-operations-keep-order", "submit.order", "submit.waits")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, buffer = rig.gate(), rig.buffer(8)
     nothing = rig.device.copy(buffer.region(0, 0), buffer.region(8, 0), line, (gate.point,))
     empty = rig.device.fill(buffer.region(4, 0), b"\1", line, ())
@@ -200,7 +201,7 @@ def _(rig: Rig) -> None:
 
 @order_submit.case("waits-of-reached-points", "submit.waits")
 def _(rig: Rig) -> None:
-    line, other = lines(rig, 2)
+    line, other = pair(rig)
     gate, fill = rig.gate(), work(rig, "fill")
     gate.open()
     reached = fill.submit(other, ())

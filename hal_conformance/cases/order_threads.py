@@ -23,8 +23,8 @@ _PLAIN = AllocOptions()
 
 @order_threads.case("threads-on-one-timeline", "call.threads", "timeline.values")
 def _(rig: Rig) -> None:
-    (line,) = lines(rig, 1)
     fill, start = work(rig, "fill"), threading.Barrier(THREADS)
+    (line,) = lines(rig, 1)
 
     def submit() -> list[int]:
         start.wait(5)

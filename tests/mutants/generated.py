@@ -34,6 +34,8 @@ from hal_conformance.rig import Rig, Setting
 from tests.mutants.hooks import hooks
 from tests.mutants.lives import lives
 from tests.mutants.meanings import meanings
+from tests.mutants.narrow import PLUGIN as NARROW
+from tests.mutants.narrow import narrow
 from tests.mutants.population import KEPT, Generated, population
 from tests.mutants.reports import reports
 from tests.mutants.texts import texts
@@ -42,11 +44,12 @@ KILLS = Path(__file__).with_name("generated.json")
 PATIENCE_S = (1.5, 5.0, 20.0)
 """How long a case waits here for what must happen, on a machine that has nothing else to do: the
 next longer where the right device is red, too."""
-PLUGINS: dict[str, Any] = {"reference": reference, "cpu": cpu, "opencl": opencl}
+PLUGINS: dict[str, Any] = {"reference": reference, "cpu": cpu, "opencl": opencl, "narrow": NARROW}
 SETTINGS = {
     "reference": {"progress_ms": "100"},
     "cpu": {"progress_s": "0.2", "memory_nbytes": str(1 << 30)},
     "opencl": {"progress_s": "5", "memory_nbytes": str(1 << 28)},
+    "narrow": {},
 }
 NOT_THESE = ("A.", "K.", "J.", "G.", "H.")
 
@@ -93,10 +96,10 @@ def _red(case: Case, fault: Generated, cache: str) -> Result | None:
     for patience_s in PATIENCE_S:
         with impatient(patience_s):
             with fault.world():
-                result = judge(case, _setting(fault.device, cache, fault))
+                result = judge(case, setting_of(fault.device, cache, fault))
             if result.outcome is not Outcome.FAIL:
                 return result
-            right = judge(case, _setting(fault.device, cache, None))
+            right = judge(case, setting_of(fault.device, cache, None))
             if right.outcome in (Outcome.PASS, Outcome.UNSUPPORTED):
                 return result
     return None
@@ -123,7 +126,8 @@ def impatient(patience_s: float) -> Iterator[None]:
         yield
 
 
-def _setting(device: str, cache: str, fault: Generated | None) -> Setting:
+def setting_of(device: str, cache: str, fault: Generated | None) -> Setting:
+    """How cases see a device, with the fault planted in it."""
     name, found = f"{device}:0", functools.partial(_registry, device, fault)
     return Setting(name, (name,), SETTINGS[device], cache, registry=found)
 
@@ -207,7 +211,7 @@ samples. {} of {} are killed.
 | --- | --- | --- | --- |"""
 
 
-ALL = (*population(), *meanings(), *hooks(), *lives(), *reports(), *texts())
+ALL = (*population(), *meanings(), *hooks(), *lives(), *reports(), *texts(), *narrow())
 
 
 def main(*texts: str) -> None:

@@ -59,6 +59,18 @@ def _view_wrapped(bits: int) -> Wrong:
     return wrong
 
 
+def _view_late(above: int) -> Wrong:
+    """Views above a size begin 64 bytes late, where the buffer has so many bytes more."""
+
+    def wrong(real: Any, region: Any, writable: Any) -> Any:
+        late = region.offset + 64
+        if region.nbytes > above and late + region.nbytes <= region.buffer.nbytes:
+            region = replace(region, offset=late)
+        return real(region, writable)
+
+    return wrong
+
+
 def _view_copied(above: int) -> Wrong:
     def wrong(real: Any, region: Any, writable: Any) -> Any:
         view = real(region, writable)
@@ -202,6 +214,8 @@ def _rows() -> Iterator[tuple[str, str, str, str, Callable[[], Wrong], str]]:
         )
     for bits in (12, 16, 20):
         yield "wrapped", "map", "offset", f"2^{bits}", partial(_view_wrapped, bits), ".map"
+    for above in (16, 64 * KIB, 256 * KIB, 900 * KIB):
+        yield "wrapped", "map", "start", f"above {above} bytes", partial(_view_late, above), ".map"
     for above in (4 * KIB, 64 * KIB, 1000 * KIB):
         yield (
             "stale",

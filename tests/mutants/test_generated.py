@@ -10,8 +10,10 @@ import time
 
 import pytest
 
+from hal_conformance.catalog import catalog
+from hal_conformance.judge import Outcome, judge
 from tests.draw import stream
-from tests.mutants.generated import ALL, KILLS, kill, page, read, wrong
+from tests.mutants.generated import ALL, KILLS, kill, page, read, setting_of, wrong
 from tests.mutants.table import PAGE
 
 FRESH = (
@@ -47,6 +49,21 @@ FRESH = (
 """The classes of the twenty, at other hooks and with other sizes. That a cache forgets the
 compiler's version is the one that no case can see: see `NOT_GENERATED`."""
 
+SAMPLED = (
+    "kernels_control",
+    "kernels_grid",
+    "kernels_memory",
+    "kernels_scratch",
+    "order_graphs",
+    "order_hazards",
+    "order_host_call",
+    "order_poison",
+    "order_submit",
+    "failure_loss",
+    "failure_operation",
+)
+"""Files of cases that have a form for a device with little, none of which takes seconds."""
+
 BLIND = 40
 """So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
 MOST_S = 15.0
@@ -69,6 +86,15 @@ def check(found, seed=None):
     vague = [(k.fault, k.case, k.detail) for k in found if k.case and not k.points]
     assert len(lived) <= (1 - LEAST) * len(found), f"seed {seed}: these lived: {lived}"
     assert len(vague) <= (1 - LEAST) * len(found), f"seed {seed}: vague messages: {vague}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_device_of_32_bits_with_one_timeline_is_right(tmp_path):
+    cases = [case for case in catalog() if case.module.endswith(SAMPLED)]
+    for case in stream("narrow").sample(cases, 12):
+        result = judge(case, setting_of("narrow", str(tmp_path), None))
+        assert result.outcome in (Outcome.PASS, Outcome.UNSUPPORTED), result
 
 
 @pytest.mark.slow
