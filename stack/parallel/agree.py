@@ -1,46 +1,172 @@
-"""All ranks begin with one strategy and the same model: the same parameters, with the values of
-rank 0."""
+"""All ranks compute one thing: they have one strategy, the same model, optimizers and functions,
+and begin with the values of rank 0."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
+from typing import TypeVar
 
 import numpy as np
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import HalError, InvalidCall
+from hal.tile.node import Type
 from stack.comm.group import Group
+from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, default_generator, tensor
 from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
+from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import arrays_of, realize
 from stack.parallel.mesh import Mesh
+from stack.parallel.pipeline import MicroBatch
+from stack.runtime.canonical import structure
 
+T = TypeVar("T")
 Fact = tuple[str, str]
-"""A tensor's name and what must be equal of it."""
+"""What something is called, and what must be equal of it."""
+LONG = 200
+"""Letters of a fact that a message says."""
 
 
-def agree_on_strategy(mesh: Mesh, strategy: str) -> None:
-    """Raise InvalidCall on all ranks of the mesh's job if the texts of their strategies differ."""
+class Agreement:
+    """Ranks that must agree: `groups` are their lines along the axes of a mesh, or one of all, and
+    `rank` is this process's number in the job."""
+
+    def __init__(self, groups: Sequence[Group], rank: int) -> None:
+        self.groups, self.rank = groups, rank
+
+    def compare(self, facts: Sequence[Fact], what: str, advice: str) -> None:
+        """Raise InvalidCall on all ranks where they have different facts."""
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        if len(set(self._every(digest))) < 2:
+            return
+        said = sorted(json.loads(text) for text in self._every(json.dumps([self.rank, facts])))
+        rank, first = said[0]
+        other, second = next((r, found) for r, found in said if found != first)
+        ours, theirs = next((a, b) for a, b in zip_longest(first, second) if a != b)
+        raise InvalidCall(
+            f"ranks have different {what}: rank {rank} has {_said(ours)} where rank {other} has "
+            f"{_said(theirs)}; {advice}"
+        )
+
+    def made(self, make: Callable[[], T]) -> T:
+        """What this rank makes. Raises on all ranks what it raises on one."""
+        found, failure = None, None
+        try:
+            found = make()
+        except HalError as error:
+            failure = error
+        text = "" if failure is None else str(failure)
+        said = [json.loads(each) for each in self._every(json.dumps([self.rank, text]))]
+        if failure is not None:
+            raise failure
+        for rank, text in sorted(said):
+            if text:
+                raise InvalidCall(f"rank {rank}: {text}")
+        assert found is not None, "nothing was raised"
+        return found
+
+    def _every(self, own: str) -> list[str]:
+        """What each rank says."""
+        said = [own]
+        for group in self.groups:
+            data = np.frombuffer(json.dumps(said).encode(), np.uint8)
+            counts = group.all_gather(np.array([data.size])).ravel().tolist()
+            texts = group.all_gather(data, counts=counts).tobytes()
+            ends = np.cumsum(counts).tolist()
+            each = [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
+            said = [one for part in each for one in json.loads(part)]
+        return said
+
+
+def _said(fact: Sequence[str] | None) -> str:
+    if fact is None:
+        return "nothing"
+    text = f"{fact[0]}: {fact[1]}"
+    return text if len(text) <= LONG else f"{text[:LONG]}..."
+
+
+@contextmanager
+def among_all(mesh: Mesh) -> Iterator[Agreement]:
+    """The agreement of all ranks of the mesh's job, whatever their meshes are."""
     if mesh.world is None or mesh.world.size == 1:
+        yield Agreement([], mesh.rank)
         return
     group = Mesh.of(mesh.world, ranks=mesh.world.size).join("ranks")
     try:
-        lines = strategy.splitlines()
-        facts = [(f"line {i}", line.strip()) for i, line in enumerate(lines, 1)]
-        _compare(group, facts, "strategies", "give all ranks one text")
+        yield Agreement([group], mesh.rank)
     finally:
         group.close()
 
 
-def agree(group: Group, model: Module, device: str) -> None:
-    """Raise InvalidCall on all ranks if their models differ; then give every rank the values of
-    rank 0: parameters, buffers, and the state of the device's generator."""
+def agree_on_strategy(ranks: Agreement, strategy: str) -> None:
+    """Raise InvalidCall on all ranks if the texts of their strategies differ."""
+    lines = strategy.splitlines()
+    facts = [(f"line {i}", line.strip()) for i, line in enumerate(lines, 1)]
+    ranks.compare(facts, "strategies", "give all ranks one text")
+
+
+def agree_on_model(ranks: Agreement, model: Module) -> None:
+    """Raise InvalidCall on all ranks if their models differ in names, shapes or types."""
     named = [*model.named_parameters(), *model.named_buffers()]
     facts = [(name, _described(t)) for name, t in named]
-    _compare(group, facts, "models", "build the same model on all ranks")
-    _take_values(group, [t for _, t in named])
+    ranks.compare(facts, "models", "build the same model on all ranks")
+
+
+def agree_on_optimizers(ranks: Agreement, model: Module, optimizers: Sequence[Optimizer]) -> None:
+    """Raise InvalidCall on all ranks if their optimizers differ in kind, settings or parameters."""
+    names = {p.serial: name for name, p in model.named_parameters()}
+    facts = []
+    for i, optimizer in enumerate(optimizers):
+        for k, group in enumerate(optimizer.param_groups):
+            at = f"group {k} of optimizer {i}"
+            facts.append((at, type(optimizer).__name__))
+            for key in sorted(group.keys() - {"params"}):
+                value = group[key]
+                number = value.item() if isinstance(value, Tensor) else value
+                facts.append((at, f"{key}={number!r}"))
+            facts += [
+                (at, names.get(p.serial, "no parameter of the model")) for p in group["params"]
+            ]
+    ranks.compare(facts, "optimizers", "make the same optimizers on all ranks")
+
+
+def agree_on_function(ranks: Agreement, function: str, request: GraphRequest) -> None:
+    """Raise InvalidCall on all ranks if they have traced different functions: of other arguments,
+    or with other numbers in it."""
+    ranks.compare(
+        [("function", function), *_facts(request)],
+        f"graphs of {function!r}",
+        "call the same functions on all ranks, with arguments of the same shapes, and write no "
+        "number of a rank's own in them",
+    )
+
+
+def _facts(request: GraphRequest) -> list[Fact]:
+    parts, *ends = structure(request)
+    found: list[Fact] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, Type):
+            found.append((f"input {i}", str(part)))
+            continue
+        op, type, attrs, srcs = part
+        given = () if isinstance(attrs, str) else attrs
+        inner = [v for _, v in given if isinstance(v, MicroBatch)]
+        for made in inner:
+            found += _facts(GraphRequest(made.outputs, made.inputs))
+        said = "" if inner else f" {attrs}"
+        found.append((f"value {i}", f"{op} {type} of values {srcs}{said}"))
+    return [*found, ("outputs and updates", str(ends))]
+
+
+def take_values(group: Group, model: Module, device: str) -> None:
+    """Give every rank the values of rank 0: parameters, buffers, and the state of the device's
+    generator."""
+    _take_values(group, [t for _, t in (*model.named_parameters(), *model.named_buffers())])
     generator = default_generator(device)
     state = np.array(generator.get_state(), np.uint64)
     group.broadcast(state, 0)
@@ -50,30 +176,6 @@ def agree(group: Group, model: Module, device: str) -> None:
 def _described(t: Tensor) -> str:
     learned = "" if t.requires_grad else ", not learned"
     return f"{NAMES[t.dtype]}{list(t.shape)}{learned}"
-
-
-def _compare(group: Group, facts: Sequence[Fact], what: str, advice: str) -> None:
-    # What each rank says.
-    text = json.dumps(facts).encode()
-    own = np.frombuffer(text, np.uint8)
-    counts = group.all_gather(np.array([own.size])).ravel().tolist()
-    texts = group.all_gather(own, counts=counts).tobytes()
-    ends = np.cumsum(counts).tolist()
-    every = [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
-    if all(text == every[0] for text in every):
-        return
-    other = next(r for r, text in enumerate(every) if text != every[0])
-    first, second = (json.loads(every[r]) for r in (0, other))
-    pairs = zip_longest(first, second)
-    ours, theirs = next((a, b) for a, b in pairs if a != b)
-    raise InvalidCall(
-        f"group {group.key!r}: ranks have different {what}: rank 0 has {_said(ours)} where rank "
-        f"{other} has {_said(theirs)}; {advice}"
-    )
-
-
-def _said(fact: Fact | None) -> str:
-    return "nothing" if fact is None else f"{fact[0]}: {fact[1]}"
 
 
 def _take_values(group: Group, tensors: Sequence[Tensor]) -> None:

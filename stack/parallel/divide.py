@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from itertools import count
 
 from hal.core.dtypes import DType
@@ -21,7 +22,7 @@ from stack.ir.simplify import simplify
 from stack.ops import is_exchange
 from stack.ops.sharding import outer_size
 from stack.parallel.gathers import gathered_for_uses
-from stack.parallel.heads import by_heads
+from stack.parallel.heads import by_heads, check_heads
 from stack.parallel.partition import Spread, calls, partitioned, rank_input, traffic
 from stack.parallel.pipeline import MicroBatch, micro_batch_in, rank_step
 from stack.parallel.placement import (
@@ -200,11 +201,14 @@ class _Dividing:
                 outputs = self._simplified(outputs)
             now = [self._local(n, layout, k) for n, layout in inputs]
             stored = [WHOLE if layout is None else layout[k] for _, layout in inputs]
+            places = dict(zip(now, stored, strict=True))
+            if axis.shards:
+                check_heads(outputs, places, axis.size, axis.name)
             numbers = [arguments.get(n) for n, _ in inputs]
             spread = Spread(
                 axis.size,
                 self.groups[k],
-                dict(zip(now, stored, strict=True)),
+                places,
                 _computed(self.function, now, numbers, self.axes, axis),
                 [WHOLE if layout is None else layout[k] for layout in placed],
                 self.stage.rank if axis.schedule else None,
@@ -396,6 +400,12 @@ def _computed(
     found: dict[Node, Placement] = {}
     at = axis.batch
     before = axes[: axes.index(axis)]
+    shapes = [n.shape for n, number in zip(inputs, arguments, strict=False) if number is not None]
+    if at is not None and any(shapes) and all(len(shape) <= at for shape in shapes):
+        raise InvalidCall(
+            f"no argument of {function!r} has an axis {at}, which `batch {at}` of {axis.name!r} "
+            f"divides; they have shapes {', '.join(str(list(shape)) for shape in shapes)}"
+        )
     major = math.prod(a.size for a in before if a.batch == at and at is not None)
     for n, number in zip(inputs, arguments, strict=False):
         if number is None or at is None or len(n.shape) <= at:
@@ -437,12 +447,11 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
                 f"the {depth} chunks have a part of the model"
             )
     for axis in strategy.axes:
-        for pattern, _ in axis.shards:
-            only = AxisLayout(axis.name, axis.size, shards=((pattern, Sharded(0)),))
-            if all(only.placement(name) == WHOLE for name in names):
+        for pattern, _ in (*axis.shards, *axis.chunks):
+            if not any(fnmatchcase(name, pattern) for name in names):
                 raise InvalidCall(
                     f"no parameter of the model is called {pattern!r}, which axis {axis.name!r} of "
-                    f"the strategy divides; there are {', '.join(names)}"
+                    f"the strategy names; there are {', '.join(names)}"
                 )
 
 

@@ -13,8 +13,8 @@ from stack.compiler.graph.trained import fold_gradients
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.partition import Cut, Spread, partitioned
-from stack.parallel.placement import Sharded
-from stack.parallel.ways import Way
+from stack.parallel.placement import Packed, Placement, Sharded
+from stack.parallel.ways import Way, cut_parts
 
 MARK = "parts of sequences"
 """The tag of an identity at which ranks have those, while ways are chosen."""
@@ -83,6 +83,61 @@ def by_heads(
     places = ((whole.get(n, n), p) for n, p in cut.made)
     made = dict(zip(places, local[len(cut.outputs) :], strict=True))
     return replace(cut, outputs=tuple(local[: len(cut.outputs)]), made=made)
+
+
+def check_heads(
+    outputs: Sequence[Node], inputs: Mapping[Node, Placement], size: int, axis: str
+) -> None:
+    """Raise InvalidCall where projections of queries or keys are divided among `size` ranks, and
+    their heads cannot be: `inputs` has where parameters, or flat arrays of these, are."""
+    if not any(_is_divided(p) for p in inputs.values()):
+        return
+    for power in softmaxes(outputs):
+        heads = power.shape[-3]
+        if heads % size and any(
+            _is_parameter(operand, inputs)
+            for scores in _products([power.srcs[0]])
+            for projection in _products(scores.srcs)
+            for operand in projection.srcs
+        ):
+            raise InvalidCall(
+                f"attention of {heads} heads cannot be divided among the {size} ranks along "
+                f"{axis!r}, which divides its projections; take heads that are a multiple of "
+                f"{size}, or leave its parameters whole"
+            )
+
+
+def _products(roots: Sequence[Node]) -> dict[Node, None]:
+    """The products below these values, without those that are below another one."""
+    found: dict[Node, None] = {}
+    stack, seen = list(roots), set[Node]()
+    while stack:
+        n = stack.pop()
+        if n.op == "matmul":
+            found[n] = None
+        elif n not in seen:
+            stack += n.srcs
+        seen.add(n)
+    return found
+
+
+def _is_parameter(n: Node, inputs: Mapping[Node, Placement]) -> bool:
+    """Whether a value is a view of a parameter of which each rank has a part."""
+    while n.op != "input":
+        if len(n.srcs) != 1:
+            return False
+        source = inputs.get(n.srcs[0])
+        if n.op == "slice" and isinstance(source, Packed):
+            cut = cut_parts(source, n["start"][0], n["stop"][0])
+            return cut is not None and _is_divided(cut[2])
+        n = n.srcs[0]
+    return isinstance(inputs.get(n), Sharded)
+
+
+def _is_divided(p: Placement) -> bool:
+    if isinstance(p, Packed):
+        return any(_is_divided(part.placement) for part in p.parts)
+    return isinstance(p, Sharded)
 
 
 def _around(

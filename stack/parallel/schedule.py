@@ -210,6 +210,8 @@ def check(schedule: Schedule, held: Sequence[int] | None = None) -> Walked:
     the messages between them in one order, each kind by itself; no rank holds more activations than
     `held` says, if it says.
     """
+    if schedule.batches < 1:
+        raise InvalidCall("the schedule has no micro-batch; give it one at least")
     have = sorted(chunk for own in schedule.chunks for chunk in own)
     if have != list(range(len(have))):
         raise InvalidCall(f"ranks have chunks {schedule.chunks}; each of 0, 1, ... is there once")

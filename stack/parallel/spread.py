@@ -20,7 +20,15 @@ from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import isolate, realize
 from stack.framework.spread import Source, divisions
-from stack.parallel.agree import agree, agree_on_strategy
+from stack.parallel.agree import (
+    Agreement,
+    agree_on_function,
+    agree_on_model,
+    agree_on_optimizers,
+    agree_on_strategy,
+    among_all,
+    take_values,
+)
 from stack.parallel.data import device_of
 from stack.parallel.divide import (
     Explained,
@@ -50,16 +58,14 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
     its part of that. All ranks call it with the same arguments, those of the whole batch, and get
     the same results, which are those of one device up to the order of sums; random draws are those
     of one device. Raises InvalidCall for a strategy that does not fit the mesh, the model or its
-    sizes, on every rank, and when the ranks' models or strategies differ.
+    sizes, on every rank, and when the ranks' models, optimizers or strategies differ.
     """
-    agree_on_strategy(mesh, str(strategy))
-    check_axes(dict(zip(mesh.axes, mesh.sizes, strict=True)), strategy)
-    device = device_of([*model.parameters(), *model.buffers()])
-    order = in_order(strategy)
-    check_patterns(model, strategy)
-    pipe = strategy.pipeline
-    place = 0 if pipe is None else mesh.place(pipe.name)
-    layouts = layouts_of(model, order, optimizers, place)
+    with among_all(mesh) as ranks:
+        agree_on_strategy(ranks, str(strategy))
+        agree_on_model(ranks, model)
+        agree_on_optimizers(ranks, model, optimizers)
+        device, layouts = ranks.made(lambda: _fitted(model, mesh, strategy, optimizers))
+    order, pipe = in_order(strategy), strategy.pipeline
     lines: list[Ranks] = []
     of_lanes: dict[Lane, Ranks] = {}
     try:
@@ -67,7 +73,7 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
             lines.append(Ranks.join(mesh, axis.name, device))
             group = lines[-1].group
             if group is not None:
-                agree(group, model, device)
+                take_values(group, model, device)
         if pipe is not None and pipe.size > 1:
             for lane in lanes(pipe.table):
                 of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
@@ -76,6 +82,19 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
         for line in (*of_lanes.values(), *lines):
             line.leave()
         raise
+
+
+def _fitted(
+    model: Module, mesh: Mesh, strategy: Strategy, optimizers: Sequence[Optimizer]
+) -> tuple[str, dict[Tensor, Layout]]:
+    """The model's device, and where this rank stores values. Raises InvalidCall for a strategy that
+    does not fit."""
+    check_axes(dict(zip(mesh.axes, mesh.sizes, strict=True)), strategy)
+    device = device_of([*model.parameters(), *model.buffers()])
+    check_patterns(model, strategy)
+    pipe = strategy.pipeline
+    place = 0 if pipe is None else mesh.place(pipe.name)
+    return device, layouts_of(model, in_order(strategy), optimizers, place)
 
 
 class Parallel:
@@ -116,7 +135,15 @@ class Parallel:
             next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
             {lane: ranks.name for lane, ranks in self._lanes.items()},
         )
-        found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
+        exchanges = True
+        try:
+            found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
+            exchanges = bool(said.calls)
+        finally:  # ranks that have something else may find a reason of their own to refuse it
+            if exchanges:
+                engine(self._device).sync()
+                joined = [line.group for line in self._lines if line.group is not None]
+                agree_on_function(Agreement(joined, self.rank), function, request)
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
 

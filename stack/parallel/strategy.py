@@ -133,6 +133,22 @@ class Strategy:
         for axis in self.axes:
             if axis.size < 1:
                 raise InvalidCall(f"axis {axis.name!r} has {axis.size} ranks; it takes at least 1")
+            if axis.batch is not None and axis.batch < 0:
+                raise InvalidCall(
+                    f"axis {axis.name!r} has `batch {axis.batch}`; axes of arguments are counted "
+                    "from 0"
+                )
+            for pattern, p in axis.shards:
+                if p.major < 1:
+                    raise InvalidCall(
+                        f"axis {axis.name!r} divides {pattern} in each of {p.major} parts; it "
+                        "takes at least 1"
+                    )
+            if axis.chunks and not axis.schedule:
+                raise InvalidCall(
+                    f"axis {axis.name!r} has chunks and no schedule; write `schedule 1f1b 8`, for "
+                    "instance"
+                )
         rows = [axis.name for axis in self.axes if axis.divides_rows]
         if len(rows) > 1:
             raise InvalidCall(
@@ -197,8 +213,16 @@ class Strategy:
         """A strategy from its text; what follows # is said to people. Raises InvalidCall with the
         number of the line."""
         found: list[AxisLayout] = []
+        once: set[tuple[int, str]] = set()
         for number, line in enumerate(text.splitlines(), 1):
             words = line.partition("#")[0].split()
+            if words and words[0] in ("batch", "attention", "schedule"):
+                if (len(found), words[0]) in once:
+                    raise InvalidCall(
+                        f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
+                        f"`{words[0]}` already; leave one of them out"
+                    )
+                once.add((len(found), words[0]))
             try:
                 _read(words, found)
             except (ValueError, IndexError):
@@ -262,6 +286,8 @@ def _table(schedule: str, ranks: int) -> Schedule:
     elif len(numbers) != (2 if name == "interleaved" else 1):
         more = " and chunks of a rank" if name == "interleaved" else ""
         raise InvalidCall(f"schedule {schedule!r}: {name} takes a number of micro-batches{more}")
+    elif min(map(int, numbers)) < 1:
+        raise InvalidCall(f"schedule {schedule!r}: {name} takes numbers of at least 1")
     else:
         found = NAMED[name](ranks, *map(int, numbers))
     check(found)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from itertools import count
 
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, node, rebuild, toposort
+from hal.tile.node import Attrs, Node, Type, node, rebuild, toposort
 from stack.compiler.program import GraphRequest
 
+Value = Type | tuple[str, Type, Attrs | str, tuple[int, ...]]
+"""An input, or an operation: its name, type, attributes, and the numbers of its sources."""
+Structure = tuple[tuple[Value, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
+"""A request's values, the numbers of its outputs, and its updates."""
 
-def structure(request: GraphRequest) -> Hashable:
+
+def structure(request: GraphRequest) -> Structure:
     """A key in which inputs are told by their position in `request.inputs`, not by their slot.
 
     Raises InvalidCall when the outputs depend on an input that `request.inputs` lacks.
     """
     at = dict(zip(request.inputs, count()))
-    parts: list[Hashable] = [n.type for n in request.inputs]
+    parts: list[Value] = [n.type for n in request.inputs]
     for n in toposort(request.outputs):
         if n.op == "input":
             if n not in at:

@@ -165,7 +165,7 @@ class Engine:
         which the engine itself does for the last PLANS that it was to `keep`. Requests that differ
         in numbers and sizes alone share what is compiled, see `Families`, unless it is not to be
         `general`. Raises what compiling raises."""
-        key = structure(request)
+        key: Hashable = structure(request)
         with self._lock:
             found = self._plans.get(key)
             numbers: tuple[Numbers, ...] = ()

@@ -6,7 +6,7 @@ import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Ranks, parallel
-from stack.parallel.strategy import data, zero
+from stack.parallel.strategy import context, data, zero
 
 SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 2
 
@@ -157,6 +157,25 @@ def alike(ranks):
     return said
 
 
+def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0):
+    """A step of a small model under data parallelism, whose ranks may have been given otherwise."""
+    ht.manual_seed(2)
+    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(depth)))
+    optimizer = optim.SGD(model.parameters(), lr=rate)
+
+    @ht.jit
+    def step(x):
+        optimizer.zero_grad()
+        loss = nn.functional.leaky_relu(model(x), slope).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    strategy = context(SIZE, "data", axis)
+    with parallel(model, Mesh.present(), strategy, optimizer):
+        step(np.ones((rows, 6), np.float32)).item()
+
+
 def refused(ranks):
     """What is refused, in words."""
     x, said = ht.ones(4, 2), []
@@ -168,6 +187,13 @@ def refused(ranks):
         lambda: ranks.send(x, ranks.rank),
         lambda: ranks.all_to_all_v(x, ht.tensor(np.zeros(4, np.int64))),
         lambda: parallel(nn.Linear(2, 2), Mesh.present(), own),
+        lambda: one_step(depth=1 + (ranks.rank == 2)),
+        lambda: one_step(rate=0.1 * (1 + ranks.rank)),
+        lambda: one_step(rows=3 * (1 + ranks.rank)),
+        lambda: one_step(rows=3 + (ranks.rank == 1)),
+        lambda: one_step(rows=4),
+        lambda: one_step(slope=0.1 * ranks.rank),
+        lambda: one_step(axis=2),
     ):
         try:
             wrong()

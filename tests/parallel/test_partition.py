@@ -313,6 +313,10 @@ def test_a_strategy_is_its_text():
         ("axis data 2\n  parameter * cut 0", "line 2 of the strategy is 'parameter . cut 0'"),
         ("axis data 0", "axis 'data' has 0 ranks"),
         ("axis data 2\naxis data 2", "give each its own name"),
+        ("axis data 2\n batch 0\n batch 1", "line 3 .* its axis has a `batch` already"),
+        ("axis data 2\n batch -1", "axis 'data' has `batch -1`; axes of arguments are counted"),
+        ("axis a 2\n parameter * shard 0 of 0", "divides . in each of 0 parts"),
+        ("axis data 2\n chunk * 0", "axis 'data' has chunks and no schedule"),
         ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
     ],
 )
@@ -328,6 +332,8 @@ def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
         (tensor(3, {"*.up.weight": Sharded(0)}), r"axis 0 of blocks.0.up.weight, of shape"),
         (tensor(8, {"*.qkv.weight": Sharded(0, 5)}), "of each of its 5 parts of blocks.0.attent"),
         (data(3), "axis 0 of argument 0 of 'step', of shape .8, 16., cannot be divided among 3"),
+        (context(2, axis=2), "no argument of 'step' has an axis 2, which `batch 2` of 'context'"),
+        (tensor(8, {"*.qkv.*": Sharded(0, 3)}), "attention of 4 heads cannot be divided among the"),
         (zero(3, 3), "elements in the optimizer's array, which 3 ranks"),
     ]:
         with pytest.raises(InvalidCall, match=said):

@@ -64,13 +64,22 @@ def test_no_message_is_taken_for_another_one(worked):
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_it_begins(worked):
     for rank, found in enumerate(worked):
-        shapes, axis, root, itself, rows, differ = found["refused"]
+        shapes, axis, root, itself, rows, differ, *others = found["refused"]
         assert "axis 0 of a tensor of shape [4, 2] cannot be divided among the 3 ranks" in shapes
         assert axis == "axis 2 is none of a tensor of shape [4, 2]"
         assert root == "rank 3 is none of the 3 along 'data'"
         assert itself == f"rank {rank} along 'data' sends nothing to itself"
         assert "takes (3, most rows, ...), not [4, 2]" in rows
         assert "different strategies: rank 0 has nothing where rank 1 has line 3: states" in differ
+        models, optimizers, one, divided, none, graphs, batch = others
+        assert "models: rank 0 has nothing where rank 2 has 1.weight: float32[6, 6]" in models
+        assert "optimizers: rank 0 has group 0 of optimizer 0: lr=0.1 where rank 1" in optimizers
+        said = "graphs of 'step': rank 0 has input 0: f32[3,6] where rank 1 has input 0: f32"
+        assert f"{said}[6,6]" in one
+        assert f"{said}[4,6]" in divided
+        assert "of shape [4, 6], cannot be divided among 3 ranks along 'data'" in none
+        assert "graphs of 'step': rank 0 has " in graphs
+        assert "no argument of 'step' has an axis 2, which `batch 2` of 'data' divides" in batch
 
 
 def test_a_line_of_one_rank_gives_its_own_values_and_gradients_back():
