@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stack.storage.memory import copy_past_cache
 from stack.storage.threads import SHARE, pause
 
-TURN = 4 * 4096
+TURN = 2 * 4096
 """Bytes that a copy takes at a time; what is less goes by lines, then by bytes."""
 
 

@@ -94,7 +94,9 @@ static void pull(const he_group *g, const he_work *w, unsigned char **srcs) {
         int64_t n = he_part_count(g, w, r, g->rank);
         unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
         unsigned char *src = n ? srcs[r] + he_part_in_src(g, w, r, g->rank) * size : dst;
-        if (src != dst && (r != g->rank || w->src + he_part_in_src(g, w, r, r) * size != dst)) memcpy(dst, src, n * size);
+        if (src == dst || (r == g->rank && w->src + he_part_in_src(g, w, r, r) * size == dst)) continue;
+        if (n * size < STREAM_NBYTES) memcpy(dst, src, n * size);
+        else he_stream(dst, src, n * size);
     }
 }
 
