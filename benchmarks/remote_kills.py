@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 from hal.core.errors import DeviceLost, FailureKind
 from plugins.remote.tests.test_loss import AFTER, DURING, Client, again
@@ -29,10 +28,10 @@ THERE_S = 0.3
 CAUSE = "the connection to the server ended"
 
 
-def served(device: str, socket: Path) -> subprocess.Popen[str]:
-    """A server of the device, which `remote:0` is then at."""
+def served(device: str, at: str) -> subprocess.Popen[str]:
+    """A server of the device at an address, which `remote:0` is then at."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "hal", "serve", device, "--at", f"unix:{socket}"],
+        [sys.executable, "-m", "hal", "serve", device, "--at", at],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -47,7 +46,7 @@ def served(device: str, socket: Path) -> subprocess.Popen[str]:
 def heard(device: str, place: str, is_after: bool) -> tuple[float, BaseException | None]:
     """Seconds until the client in a place heard of the loss, and what."""
     killed, found = threading.Event(), list[BaseException | None]()
-    with tempfile.TemporaryDirectory() as name, served(device, Path(name) / "s") as server:
+    with tempfile.TemporaryDirectory() as name, served(device, f"unix:{name}/s") as server:
         client = Client()
 
         def be_there() -> None:

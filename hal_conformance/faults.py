@@ -10,7 +10,7 @@ from hal.core.device import Device
 from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, Scope, Unsupported
 from hal.core.values import AllocOptions, Fault, Point, Timeline
 from hal_conformance import expect
-from hal_conformance.expect import Unfit, Wrong
+from hal_conformance.expect import Unfit, Unproved, Wrong
 from hal_conformance.rig import WAIT_S, Rig, waited
 from hal_conformance.steps import lines
 
@@ -101,10 +101,13 @@ class Doom:
 
 
 def progress_s(device: Device) -> float:
-    """The device's time without progress. Unfit where it does not watch for hangs."""
+    """The device's time without progress. Unfit where it does not watch for hangs, unproved where
+    it takes longer to find one than a case waits."""
     seconds = device.info.limits.progress_s
     if not seconds:
         raise Unfit("the device does not watch for hangs")
+    if 2 * seconds > WAIT_S:
+        raise Unproved(f"a hang may take {2 * seconds:g} s to be found; set a shorter time")
     return seconds
 
 
