@@ -237,10 +237,6 @@ def _was_left(books: Books, gang: Gang, option: Option) -> bool:
     return gang.went_at >= books.news_at and gang.spec.options.index(option) in gang.went
 
 
-def _came_back(books: Books, gang: Gang) -> bool:
-    return gang.option is not None and _was_left(books, gang, gang.option)
-
-
 def _leave(books: Books, gang: Gang) -> None:
     """Keep in mind which option a job leaves."""
     assert gang.option is not None, "it has options"

@@ -48,8 +48,3 @@ def literal(dtype: DType, value: float) -> str:
 
 
 _SUFFIX = {DType.I64: "L", DType.U64: "UL", DType.U32: "U"}
-
-
-def is_literal(text: str) -> bool:
-    """Whether an operand is a constant: every computed value has a name."""
-    return text[0] in "(0123456789"
