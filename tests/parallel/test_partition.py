@@ -283,7 +283,7 @@ def check_way(whole, srcs, values, way, want, ranks):
     close = max(3 * 2.0**-digits, 1e-5)
     apart = isinstance(way.result, Partial) or Partial("sum") in way.operands
     # numpy takes products of other shapes in another order
-    if whole.dtype.is_float and (apart or whole.op == "matmul"):
+    if whole.dtype.is_float and (apart or whole.op in ("matmul", "grouped_matmul")):
         np.testing.assert_allclose(
             value.astype(np.float64),
             want.astype(np.float64),
