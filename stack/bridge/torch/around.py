@@ -12,6 +12,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.bridge.torch import kernels
+from stack.bridge.torch.tape import TORCH, lock
 from stack.recorder.window import Window, steps_between
 
 
@@ -56,7 +57,7 @@ def _deepcopy_of(otherwise: Any) -> Any:
         if self.device.type != kernels.NAME or not self.is_leaf or id(self) in memo:
             return otherwise(self, memo)
         with torch.no_grad():
-            made: Any = self.detach().clone()
+            made: Any = _copied(self.detach(), memo)
             if isinstance(self, torch.nn.Parameter):
                 made = type(self)(made, self.requires_grad)
             else:
@@ -68,6 +69,20 @@ def _deepcopy_of(otherwise: Any) -> Any:
         return made
 
     return __deepcopy__
+
+
+def _copied(x: Tensor, memo: dict[Any, Any]) -> Tensor:
+    """x on a copy of its whole storage, of which a deep copy makes one: what shared it goes on
+    sharing."""
+    if not x.numel():
+        return x.clone()
+    rows = memo.setdefault(kernels.NAME, {})
+    with lock:
+        own = kernels.storage_of(x)
+        if own not in rows:
+            rows[own] = kernels.shared(own, x.device.index, TORCH[own.dtype]).clone()
+    row = rows[own] if rows[own].dtype is x.dtype else rows[own].view(x.dtype)
+    return kernels.view_of(row, x.shape, x.stride(), x.storage_offset())
 
 
 def _resize_of(otherwise: Any) -> Any:
@@ -96,21 +111,25 @@ def _repr_of(otherwise: Any) -> Any:
         if self.device.type != kernels.NAME or not has_values:
             return str(otherwise(self, tensor_contents=tensor_contents))
         shown = torch._tensor_str._tensor_str(self.detach().cpu(), 7)
-        text = f"tensor({shown}, device='{self.device}'"
-        if self.dtype not in _PLAIN:
-            text += f", dtype={self.dtype}"
+        suffixes = [f"device='{self.device}'"]
+        if not self.numel() and self.dim() != 1:
+            suffixes.append(f"size={tuple(self.shape)}")
+        plain = {torch.get_default_dtype()}
+        if self.dtype not in (plain | _SEEN if self.numel() else plain):
+            suffixes.append(f"dtype={self.dtype}")
         if self.grad_fn is not None:
-            text += f", grad_fn=<{type(self.grad_fn).__name__}>"
+            suffixes.append(f"grad_fn=<{type(self.grad_fn).__name__}>")
         elif self.requires_grad:
-            text += ", requires_grad=True"
-        text += ")"
+            suffixes.append("requires_grad=True")
+        text = torch._tensor_str._add_suffixes(f"tensor({shown}", suffixes, 7, False)
         return f"Parameter containing:\n{text}" if isinstance(self, torch.nn.Parameter) else text
 
     return __repr__
 
 
 _is_traced = torch._is_functional_tensor
-_PLAIN = (torch.float32, torch.int64, torch.bool)
+_SEEN = {torch.int64, torch.bool}
+"""Types that elements show."""
 
 
 _NARROW = (

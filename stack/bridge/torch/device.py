@@ -21,10 +21,10 @@ import torch
 from torch._opaque_base import OpaqueBaseMeta
 from torch.utils import backend_registration
 
+from stack.bridge.torch import indices
 from stack.bridge.torch.module import Event, Module
-from stack.bridge.torch.names import NAME, used
+from stack.bridge.torch.names import DEVICES, NAME, listed, used
 
-DEVICES = "HAL_DEVICES"
 _JOB = "HAL_WORLD_RANK"
 
 
@@ -34,6 +34,7 @@ def register_device() -> None:
     if hasattr(torch, NAME):
         return
     backend_registration._setup_privateuseone_for_python_backend(NAME, Module(), _Hooks(), _Guard())
+    indices.tell_count(len(listed()))  # a backward on the CPU may come before the first use
     _library.fallback(_first, "PrivateUse1")
     torch.nn.Module._apply = _apply_of(torch.nn.Module._apply)
     torch.serialization.register_package(5, _tag, _restored)

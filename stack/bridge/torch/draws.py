@@ -231,6 +231,10 @@ def _into(row: Row, x: Tensor, each: int, generator: Any, *numbers: Any) -> Tens
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
+    if low > high:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
+        )
     each = 2 if x.dtype is torch.float64 else 1
     return _into(_UNIFORM, x, each, generator, float(low), float(high))
 
@@ -269,6 +273,8 @@ def bernoulli_(x: Tensor, p: float = 0.5, *, generator: Any = None) -> Tensor:
 
 
 def exponential_(x: Tensor, rate: float = 1.0, *, generator: Any = None) -> Tensor:
+    if rate <= 0:
+        raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={rate}")
     return _into(_EXPONENTIAL, x, 1, generator, float(rate))
 
 
@@ -291,15 +297,21 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
 
 
 def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
+    if std <= 0:
+        raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={std}")
     each = 4 if x.dtype is torch.float64 else 2
     return _into(_LOG_NORMAL, x, each, generator, float(mean), float(std))
 
 
 def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
+    if sigma <= 0:
+        raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={sigma}")
     return _into(_CAUCHY, x, 1, generator, float(median), float(sigma))
 
 
 def geometric_(x: Tensor, p: float, *, generator: Any = None) -> Tensor:
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}")
     return _into(_GEOMETRIC, x, 1, generator, float(p))
 
 

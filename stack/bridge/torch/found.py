@@ -69,7 +69,22 @@ def _places(x: Tensor, given: Sequence[Tensor | None]) -> list[Tensor | None]:
             found += list(nonzero(_here(p, x)).unbind(1))
         else:
             found.append(None if p is None else _here(p, x))
+    _check_together(found)
     return found
+
+
+def _check_together(places: Sequence[Tensor | None]) -> None:
+    """Refuse indices whose shapes do not meet, as torch does."""
+    shapes = [tuple(p.shape) for p in places if p is not None]
+    if len(set(shapes)) > 1:
+        try:
+            torch.broadcast_shapes(*shapes)
+        except RuntimeError as error:
+            shown = ", ".join(str(list(s)) for s in shapes)
+            raise IndexError(
+                "shape mismatch: indexing tensors could not be broadcast together with shapes "
+                f"{shown}"
+            ) from error
 
 
 def _here(p: Tensor, x: Tensor) -> Tensor:

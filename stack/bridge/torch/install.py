@@ -30,6 +30,7 @@ from stack.bridge.torch import (
 )
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
+from stack.bridge.torch.names import listed
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import Row, check_cast
 from stack.recorder.window import contiguous_strides
@@ -41,7 +42,7 @@ _kept: list[Any] = [_library]
 def install() -> None:
     """Register a kernel for each row, its forms in place and with `out`, and what tensors need
     beside operators."""
-    indices.tell_count(len(kernels.names()))
+    indices.tell_count(len(listed()))
     own = dict(_OWN)
     for module in (draws, found, optimizers, algebra, composed, special, alignments):
         own |= module.KERNELS
@@ -328,10 +329,10 @@ def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     if not x.dim():
         return view_of(x, (size,), (1,), x.storage_offset())
     a = dimension % x.dim()
-    count = (x.shape[a] - size) // step + 1
     shape, strides = list(x.shape), list(x.stride())
     if size > shape[a] or step < 1:
         raise RuntimeError(f"unfold: {size} by {step} of axis {dimension} of {list(x.shape)}")
+    count = (shape[a] - size) // step + 1
     strides.append(strides[a])
     shape[a], strides[a] = count, strides[a] * step
     return view_of(x, (*shape, size), strides, x.storage_offset())

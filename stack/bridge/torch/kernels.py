@@ -19,6 +19,7 @@ from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias
+from stack.bridge.torch.names import listed
 from stack.bridge.torch.tape import (
     DTYPES,
     TORCH,
@@ -57,8 +58,7 @@ _made = 0
 
 def names() -> list[str]:
     """The devices behind hal:0, hal:1, ...: those of HAL_DEVICES, or the default one."""
-    given = os.environ.get("HAL_DEVICES", "")
-    return [n.strip() for n in given.split(",") if n.strip()] or [devices.default_device()]
+    return listed() or [devices.default_device()]
 
 
 def tape_of(index: int) -> Tape:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 
 NAME = "hal"
+DEVICES = "HAL_DEVICES"
 used: list[bool] = []
 """Not empty once a tensor of the device was asked for."""
+
+
+def listed() -> list[str]:
+    """The devices that HAL_DEVICES names, in order."""
+    return [n.strip() for n in os.environ.get(DEVICES, "").split(",") if n.strip()]
 
 
 def index_of(device: Any) -> int:

@@ -318,6 +318,8 @@ def _all(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
 def _vector_norm(
     x: Node, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Node:
+    if not x.dtype.is_float:
+        raise TensorError(f"expected a tensor of floats, got {text(x)}")
     return r.norm(x if dtype is None else g.cast(x, dtype), ord, dim, keepdim)
 
 
@@ -367,8 +369,14 @@ def _log_softmax_backward(d: Node, y: Node, dim: int, dtype: DType) -> Node:
 # Losses
 
 
-def _weights(x: Node, target: Node, weight: Node | None, ignored: int) -> tuple[Node, Node]:
+def _weights(
+    x: Node, target: Node, weight: Node | None, ignored: int, classes: int
+) -> tuple[Node, Node]:
     """Of each row its class, in range, and its weight."""
+    if target.dtype not in (DType.I64, DType.U8):
+        raise TensorError(f"expected classes of int64 or uint8, got {text(target)}")
+    if weight is not None and weight.shape != (classes,):
+        raise TensorError(f"expected a weight for each of {classes} classes, got {text(weight)}")
     counts = e.ne(target, ignored)
     at = e.where(counts, target, 0)
     if weight is None:
@@ -381,7 +389,7 @@ def _nll_loss(
     x: Node, target: Node, weight: Node | None, reduction: int, ignored: int
 ) -> list[Node]:
     a = 1 if len(x.shape) > 1 else 0
-    at, factor = _weights(x, target, weight, ignored)
+    at, factor = _weights(x, target, weight, ignored, x.shape[a])
     line = g.reshape(at, (*at.shape[:a], 1, *at.shape[a:]))
     chosen = g.reshape(index.gather(x, a, line), at.shape)
     each = g.neg(e.mul(chosen, factor))
@@ -397,7 +405,7 @@ def _nll_loss_backward(
     d: Node, x: Node, target: Node, weight: Node | None, reduction: int, ignored: int, total: Node
 ) -> Node:
     a = 1 if len(x.shape) > 1 else 0
-    at, factor = _weights(x, target, weight, ignored)
+    at, factor = _weights(x, target, weight, ignored, x.shape[a])
     scale = e.div(d, total) if reduction == 1 else d
     each = g.neg(g.broadcast(e.mul(factor, scale), at.shape))
     ones = tuple(n if i == a else 1 for i, n in enumerate(x.shape))
@@ -569,6 +577,8 @@ def _group_norm_backward(
 
 @row("bmm")
 def _bmm(x: Node, y: Node) -> Node:
+    if len(x.shape) != 3 or len(y.shape) != 3:
+        raise TensorError(f"expected two tensors of 3 axes, got {text(x)} and {text(y)}")
     return contract.matmul(x, y)
 
 
@@ -680,6 +690,8 @@ def _gru_cell_backward(d: Node, kept: Node, biased: bool) -> list[Node]:
 def _embedding(
     weight: Node, places: Node, padding_idx: int = -1, scale: bool = False, sparse: bool = False
 ) -> Node:
+    if len(weight.shape) != 2:
+        raise TensorError(f"expected a weight of 2 axes, got {text(weight)}")
     return g.gather(weight, places, 0)
 
 
@@ -873,3 +885,23 @@ for _name, _places in _ALIKE.items():
     if _name in ROWS:
         _row = ROWS[_name]
         ROWS[_name] = Row(_name, _alike(_row.lower, _places), _row.pointwise)
+
+
+# What scales a tensor of whole numbers is one
+
+
+def _whole(lower: F) -> F:
+    def checked(x: Any, y: Any, alpha: Any = 1) -> Any:
+        operands = [v for v in (x, y) if isinstance(v, Node)]
+        whole = not any(v.dtype.is_float for v in operands) and not isinstance(y, float)
+        if whole and isinstance(alpha, float):
+            raise TensorError(f"alpha of {text(operands[0])} is a whole number, got {alpha}")
+        return lower(x, y, alpha)
+
+    return checked
+
+
+for _name in ("add.Tensor", "sub.Tensor", "add.Scalar", "sub.Scalar", "rsub.Tensor", "rsub.Scalar"):
+    if _name in ROWS:
+        _row = ROWS[_name]
+        ROWS[_name] = Row(_name, _whole(_row.lower), _row.pointwise)

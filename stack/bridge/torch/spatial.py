@@ -9,9 +9,11 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch.rows import pulled, row
+from stack.framework.errors import TensorError
 from stack.framework.expr import contract, movement, pool, resample
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
+from stack.framework.expr.operand import text
 
 
 def _each(size: Any) -> Any:
@@ -85,6 +87,8 @@ def _resampling(name: str, mode: str, cornered: bool) -> None:
         # An image at another size. Places follow from a scale where one is given, else from sizes.
         corners = bool(cornered and rest[0])
         scales = rest[cornered:]
+        if min((*x.shape[2:], *size)) < 1:
+            raise TensorError(f"{text(x)} at sizes {list(size)}: each is at least 1")
         wide = g.cast(x, x.dtype.computed_in)
         for i, out in enumerate(size):
             a, scale = 2 + i, scales[i] if i < len(scales) else None

@@ -189,7 +189,9 @@ class Tape:
 
     def __init__(self, index: int, engine: Engine) -> None:
         self.index, self.engine = index, engine
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter(
+            operations=0, lowered=0, compiled=0, generalised=0, runs=0
+        )  # fmt: skip
         """How many operations were recorded, nodes lowered for how many of them, plans made
         ("compiled"), made for other numbers ("generalised"), and run."""
         self.generation = 0

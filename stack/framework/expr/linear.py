@@ -208,6 +208,7 @@ def lu_factor(A: Node, *, pivot: bool = True) -> Any:
 @operator(linalg=True, aten="linalg_det")
 def det(A: Node) -> Node:
     """The determinant."""
+    _square(A)
     packed, _, swaps = factored(A)
     return g.reshape(e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1)), A.shape[:-2])
 
@@ -229,6 +230,7 @@ class SignLog(NamedTuple):
 @operator(linalg=True, aten="linalg_slogdet")
 def slogdet(A: Node) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
+    _square(A)
     packed, _, swaps = factored(A)
     on = diagonal(packed, 0, -2, -1)
     sign = e.mul(_sign(A, swaps), r.prod(e.sign(on), -1))
@@ -338,6 +340,8 @@ def qr(A: Node, mode: str = "reduced") -> Any:
     gives a square Q, "r" none."""
     if mode not in ("reduced", "complete", "r"):
         raise TensorError(f'mode is "reduced", "complete" or "r", got {mode!r}')
+    if len(A.shape) < 2:
+        raise TensorError(f"needs matrices, got {text(A)}")
     rows, columns = A.shape[-2:]
     k = min(rows, columns)
     x, q = A, _eye(rows, A)

@@ -243,6 +243,8 @@ def smooth_l1_loss(
     beta: float = 1.0,
 ) -> Node:
     """Squares / (2 * beta) of differences below beta, else their size - beta / 2."""
+    if beta < 0:
+        raise TensorError(f"beta is at least 0, got {beta}")
     size = g.abs(_difference(input, target))
     if beta == 0:
         return _reduced(size, reduction)
@@ -260,6 +262,8 @@ def huber_loss(
     weight: Node | None = None,
 ) -> Node:
     """Half the squares of differences below delta, else delta * (their size - delta / 2)."""
+    if delta <= 0:
+        raise TensorError(f"delta is above 0, got {delta}")
     size = g.abs(_difference(input, target))
     near, far = e.mul(e.square(size), 0.5), e.mul(e.sub(size, 0.5 * delta), delta)
     return _reduced(_weighed(e.where(e.lt(size, delta), near, far), weight), reduction)

@@ -134,6 +134,8 @@ def _avg_pool(
     wide = g.cast(x, x.dtype.computed_in)
     total = g.reduce("sum", w.of(wide, 0), range(1 + d, 1 + 2 * d))
     total = g.reshape(total, (x.shape[0], *w.counts))
+    if divisor_override == 0:
+        raise TensorError("divisor_override is not 0")
     if divisor_override is not None:
         total = e.div(total, divisor_override)
     else:

@@ -324,6 +324,8 @@ def sum_to_size(x: Node, size: Sequence[int]) -> Node:
 @operator(in_place=True, aten="renorm")
 def renorm(x: Node, p: float, dim: int, maxnorm: float) -> Node:
     """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
+    if maxnorm < 0:
+        raise TensorError(f"maxnorm is at least 0, got {maxnorm}")
     a = axis(dim, len(x.shape))
     size = norm(x, p, [i for i in range(len(x.shape)) if i != a], keepdim=True)
     return e.mul(x, e.where(e.gt(size, maxnorm), e.div(maxnorm, e.add(size, 1e-7)), 1.0))
@@ -333,6 +335,8 @@ def renorm(x: Node, p: float, dim: int, maxnorm: float) -> Node:
 def histc(x: Node, bins: int = 100, min: float = 0, max: float = 0) -> Node:
     """How many elements lie in each of equal parts of [min, max], or of their own range if both are
     equal."""
+    if bins < 1 or min > max:
+        raise TensorError(f"{bins} parts of {min} to {max}: takes one or more, of a rising range")
     flat = g.reshape(x, (x.type.size,))
     if min == max and flat.shape[0]:
         low, high = (g.reduce(k, flat, 0) for k in ("min", "max"))

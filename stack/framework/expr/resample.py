@@ -46,6 +46,8 @@ def interpolate(
         scales = [scale_factor] * d if isinstance(scale_factor, int | float) else [*scale_factor]
         wanted = [math.floor(n * s) for n, s in zip(sizes, scales, strict=True)]
         factors = [None] * d if recompute_scale_factor else [float(s) for s in scales]
+    if min((*sizes, *wanted)) < 1:
+        raise TensorError(f"{text(input)} at sizes {wanted}: each is at least 1")
     if mode == "area":
         return adaptive_avg(d, input, wanted)
     x = g.cast(input, input.dtype.computed_in)
@@ -160,6 +162,9 @@ def grid_sample(
         raise TensorError(f"mode {mode!r} of {text(input)} is not known")
     if padding_mode not in ("zeros", "border", "reflection"):
         raise TensorError(f"padding_mode {padding_mode!r} is not known")
+    if len(grid.shape) != d + 2 or (grid.shape[0], grid.shape[-1]) != (input.shape[0], d):
+        wanted = f"{d + 2} axes, {input.shape[0]} the first and {d} the last"
+        raise TensorError(f"the grid of {text(input)} has {wanted}; got {text(grid)}")
     sizes, corners = input.shape[2:], bool(align_corners)
     places = []
     for i, n in enumerate(sizes):
