@@ -37,9 +37,9 @@ def test_strangers_end_no_job_and_no_served_session():
 
 
 def test_survivors_name_the_rank_that_was_killed_and_nothing_is_left():
-    rows = [json.loads(line) for line in soak("kills", "--seed", 4, "--count", 2).splitlines()]
+    rows = [json.loads(line) for line in soak("kills", "--seed", 4, "--count", 1).splitlines()]
     assert rows[-1]["failed"] == 0
-    assert [row["faults"] for row in rows[:-1]] == [[], []]
+    assert [row["faults"] for row in rows[:-1]] == [[]]
 
 
 def test_of_two_ranks_the_one_that_is_cut_off_is_blamed():

@@ -18,9 +18,12 @@ from stack.compiler.targets import table
 from stack.runtime import engine_of
 from tests.compiler.toy.target import TOY
 from tests.conformance.plugins import Site
+from tests.draw import sample
 
 PLUGIN = "from tests.compiler.toy.machine import enumerate_devices, open_device\n"
 MOST_LINES = 350
+CASES = 160
+"""Of nearly 500, drawn anew for each commit; $HAL_TEST_ALL=1 takes all."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,10 +46,11 @@ def test_it_is_small():
 @pytest.mark.slow
 def test_it_passes_the_kernels_of_the_suite():
     setting = Setting("toy:0", ("toy:0",), registry=hal.Registry)
-    results = [judge(case, setting) for case in chosen(Choice(groups=("E",)))]
+    cases = sample("toy", chosen(Choice(groups=("E",))), CASES)
+    results = [judge(case, setting) for case in cases]
     fine = (Outcome.PASS, Outcome.UNSUPPORTED)  # a large grid is left to faster machines
     assert {r.id: r.detail for r in results if r.outcome not in fine} == {}
-    assert sum(r.outcome is Outcome.PASS for r in results) > 440
+    assert sum(r.outcome is Outcome.PASS for r in results) > 0.9 * len(cases)
 
 
 def test_it_computes_a_graph():

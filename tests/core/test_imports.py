@@ -20,24 +20,26 @@ ABOVE = {
 
 def reached(text, above):
     """(line, string) of each string that names a module of the packages `above`, or imports one."""
-    tree = ast.parse(text)
-    named = re.compile(rf"({above})\.[\w.]*(:\w+)?|(?s:.*)\b(import|from|-m) ({above})\b(?s:.*)")
+    nodes = list(ast.walk(ast.parse(text)))
+    named = re.compile(rf"({above})\.[\w.]*(:\w+)?")
+    loaded = re.compile(rf"\b(import|from|-m) ({above})\b")
     said = {
         node.value
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     imported = {
         argument
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Call)
         and "import_module" in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))
         for argument in node.args
     }
-    for node in ast.walk(tree):
+    for node in nodes:
         if not (isinstance(node, ast.Constant) and isinstance(node.value, str)) or node in said:
             continue
-        if named.fullmatch(node.value) or (node in imported and re.fullmatch(above, node.value)):
+        said_so = named.fullmatch(node.value) or loaded.search(node.value)
+        if said_so or (node in imported and re.fullmatch(above, node.value)):
             yield node.lineno, node.value
 
 

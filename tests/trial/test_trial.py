@@ -18,7 +18,7 @@ from tests.draw import stream
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SAMPLE = 150
+SAMPLE = 60
 pytestmark = pytest.mark.slow
 
 
