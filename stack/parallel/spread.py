@@ -135,17 +135,21 @@ class Parallel:
             next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
             {lane: ranks.name for lane, ranks in self._lanes.items()},
         )
-        exchanges = True
         try:
             found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
-            exchanges = bool(said.calls)
-        finally:  # ranks that have something else may find a reason of their own to refuse it
-            if exchanges:
-                engine(self._device).sync()
-                joined = [line.group for line in self._lines if line.group is not None]
-                agree_on_function(Agreement(joined, self.rank), function, request)
+        except Exception:  # ranks that have something else may find a reason of their own for this
+            self._agree_on(function, request)
+            raise
+        if said.calls:
+            self._agree_on(function, request)
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
+
+    def _agree_on(self, function: str, request: GraphRequest) -> None:
+        """Raise InvalidCall on all ranks where they have captured different functions."""
+        engine(self._device).sync()
+        joined = [line.group for line in self._lines if line.group is not None]
+        agree_on_function(Agreement(joined, self.rank), function, request)
 
     def backward(self, loss_of: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         """The loss of the arguments, on all ranks, whose gradients the parameters get.
