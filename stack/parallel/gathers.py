@@ -50,6 +50,7 @@ def gathered_for_uses(
     buckets = _bucketed(list(dict.fromkeys(use_of[pair] for pair in readers)), most)
     bucket_of = {use: number for number, bucket in enumerate(buckets) for use in bucket}
     waits = [_computed_before(bucket[0].first, owner, depth) for bucket in buckets]
+    vectors = _vectors(order, owner)
     done: dict[Node, Node] = {}
     made: dict[tuple[Node, _Use], Node] = {}
 
@@ -74,7 +75,8 @@ def gathered_for_uses(
             if n is use.gather:
                 gather(bucket_of[use])
             else:
-                made[n, use] = rebuild(n, (for_use(n.srcs[0], use),))
+                view = rebuild(n, (for_use(n.srcs[0], use),))
+                made[n, use] = g.contiguous(view) if n in vectors else view
         return made[n, use]
 
     for n in sorted(order, key=depth.__getitem__):
@@ -99,6 +101,20 @@ def _owners(order: Sequence[Node], outputs: Sequence[Node], group: str) -> dict[
             owner[n] = owner[n.srcs[0]]
     kept = {owner[n] for n in outputs if n in owner}
     return {n: gather for n, gather in owner.items() if gather not in kept}
+
+
+def _vectors(order: Sequence[Node], owner: dict[Node, Node]) -> set[Node]:
+    """The flat values of gathers that are read as vectors, which are laid together before they are
+    read: the pieces of a norm's weight would divide the sums along it, which are made in another
+    order then."""
+    found = {n for n in order if n in owner and len(n.shape) == 1 < len(n.srcs[0].shape)}
+    matrices: set[Node] = set()
+    for n in reversed(order):
+        if n in owner and n.op != "expand":
+            is_matrix = len(n.shape) > 1 and sum(size > 1 for size in n.shape) > 1
+            if is_matrix or n in matrices:
+                matrices.add(n.srcs[0])
+    return found - matrices
 
 
 def _uses(

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.node import Type, toposort
+from hal.tile.node import Type, substitute, toposort
 from stack import ops as g
+from stack.compiler.program import GraphRequest
 from stack.framework.reverse import gradients
 from stack.ir.world import RankProgram, interpret_world
 from stack.parallel.gathers import gathered_for_uses
 from stack.parallel.partition import Spread, partitioned, rank_input
-from stack.parallel.placement import Row
+from stack.parallel.placement import Replicated, Row
 from stack.parallel.scatter import placed_value
+from stack.runtime import engine_for
 from tests.draw import stream
 
 RANKS, ROWS, WIDTH, LAYERS = 2, 3, 4, 4
@@ -92,3 +94,27 @@ def test_other_groups_and_results_that_are_whole_stay(cut):
     assert gathered_for_uses(outputs, "other") == tuple(outputs)
     first = gathers(outputs)[0]
     assert first in gathered_for_uses([*outputs, first], "line")
+
+
+def test_sums_along_vectors_have_the_bits_of_vectors_that_are_whole():
+    """On a device, whose sums along an axis that is in pieces are made in another order."""
+    ranks, x = 4, g.input(0, Type((8, 32), DType.F32))
+    vectors = [g.input(i, Type((32,), DType.F32)) for i in (1, 2)]
+    weight, bias = (g.expand(g.reshape(v, (1, 32)), x.shape) for v in vectors)
+    total = g.reduce("sum", g.add(g.mul(x, weight), bias), (1,))
+    spread = Spread(ranks, "line", dict.fromkeys(vectors, Row(32)), {}, [Replicated()])
+    (found,) = gathered_for_uses(partitioned([total], spread, rank_input(3)).outputs, "line")
+    (gather,) = gathers([found])
+    every = g.input(1, gather.type)
+    (found,) = substitute([found], {gather: every})
+    rng = np.random.default_rng(3)
+    values = {n: rng.standard_normal(n.shape, np.float32) for n in (x, *vectors)}
+    parts = [values[v].reshape(ranks, -1) for v in vectors]
+    engine = engine_for("cpu:0")
+
+    def bits(output, inputs):
+        arrays = [engine.put(v, DType.F32) for v in inputs.values()]
+        (given,) = engine.plan(GraphRequest((output,), tuple(inputs))).run(arrays)
+        return engine.get(given).tobytes()
+
+    assert bits(found, {x: values[x], every: np.concatenate(parts, 1)}) == bits(total, values)
