@@ -174,7 +174,8 @@ def order_clusters(
     """Everything that comes before kernels are emitted."""
     prepared = prepare(request, passes(*_folds(info, templates)))
     if templates.attention is not None and not has_gradients(prepared.outputs):
-        prepared = replace(prepared, outputs=fold(prepared.outputs))
+        found = fold(prepared.outputs, suits=lambda n: templates.suits(n, info))
+        prepared = replace(prepared, outputs=found)
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     stored = stored_roots(prepared, fusion)

@@ -24,11 +24,11 @@ CHIP: DeviceInfo = replace(
     SIMD,
     name="cuda:0",
     plugin="cuda",
-    description="a chip with blocks of 256 threads and 48 KiB of shared memory",
+    description="a chip with blocks of 256 threads and 99 KiB of shared memory",
     limits=Limits(((1 << 31) - 1, 65535, 65535), 256, 1 << 34, 128, 132, lanes=256),
     spaces=(
         MemorySpace("global", SpaceKind.GLOBAL, 1 << 34, 256),
-        MemorySpace("shared", SpaceKind.SCRATCHPAD, 48 << 10, 16),
+        MemorySpace("shared", SpaceKind.SCRATCHPAD, 99 << 10, 16),
     ),
     dtypes=dict.fromkeys(DType, 0.0),
     formats=(CUDA_C,),

@@ -25,6 +25,7 @@ from stack.compiler.program import GraphRequest, KernelCall
 from stack.framework import optim
 from stack.runtime import engine_for
 from tests.compiler import models
+from tests.compiler.mesh.attention import attention
 from tests.cuda.chips import CHIP
 
 Pair = tuple[str, DType]
@@ -75,9 +76,8 @@ def _template(name: str, dtype: DType) -> tuple[list[Node], list[Node]]:
             (x,) = inputs = _given((4096, 4096), dtype=dtype)
             return [g.contiguous(g.permute(x, (1, 0)))], inputs
         case "attention 2 x 12 x 1024 x 64":
-            q, k, v = inputs = _given(*[(2, 12, 1024, 64)] * 3, dtype=dtype)
-            scores = g.matmul(q, g.permute(k, (0, 1, 3, 2)))
-            return [g.matmul(models.softmax(scores), v)], inputs
+            out, inputs = attention((2, 12, 1024, 64), 1024, True, dtype)
+            return [out], inputs
         case "gelu of product":
             inputs = _given((8192, 768), (768, 3072), (3072,))
             return [models.gelu_of_product(*inputs)], inputs

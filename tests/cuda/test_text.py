@@ -30,6 +30,7 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.templates.emit import TileCall
 from tests.compiler.c.host import Kernels, compiled
 from tests.compiler.lowered import lowered
+from tests.compiler.mesh.attention import attention, attention_of
 from tests.compiler.simt.machine import groups_of
 from tests.cuda.chips import ARCHS, CHIP
 from tests.cuda.kernels import TEMPLATES, Text, of_operators, of_template
@@ -169,6 +170,36 @@ def test_products_wait_for_their_operands(tmp_path: Path) -> None:
         kernels.run(number, call.grid, parts, False)
         same.append(bool((memory["output", 0] == truth).all()))
     assert dict(zip(WITHOUT, same, strict=True)) == {x: x == "nothing" for x in WITHOUT}
+
+
+ATTENTIONS = (((70, 64), 100, True), ((2, 17, 24), 33, False))
+
+
+@pytest.mark.slow
+def test_attention_keeps_scores_in_registers(tmp_path: Path) -> None:
+    """In one kernel, whose keys and values are copied into stages, with one barrier in a step."""
+    calls = []
+    for shape, keys, causal in ATTENTIONS:
+        out, inputs = attention(shape, keys, causal, DType.BF16)
+        calls += lowered(GraphRequest((out,), tuple(inputs)), CHIP).calls
+    assert [isinstance(call, TileCall) for call in calls] == [True] * len(ATTENTIONS)
+    kernels = compiled([render_cuda(call.kernel, CHIP) for call in calls], tmp_path)
+    assert [s.text.count("__syncthreads") for s in kernels.sources] == [1] * len(ATTENTIONS)
+    assert all(re.search(r"hal_async_ushort\d\(&", s.text) for s in kernels.sources)
+    assert int(dict(kernels.sources[0].options)["scratch"]) > 48 << 10
+    for number, (shape, keys, causal) in enumerate(ATTENTIONS):
+        rng = np.random.default_rng(number)
+        sizes = (shape, *[(*shape[:-2], keys, shape[-1])] * 2)
+        arrays = [rng.standard_normal(size).astype(NUMPY[DType.BF16]) for size in sizes]
+        truth = attention_of(*(x.astype("f4") for x in arrays), causal)
+        for backward in (False, True):
+            found = np.zeros(shape, NUMPY[DType.BF16])
+            memory = {("output", 0): found} | {("input", i): x for i, x in enumerate(arrays)}
+            parts = [memory[p.kind, p.index].reshape(-1) for p in calls[number].buffers]
+            kernels.run(number, calls[number].grid, parts, backward)
+            # Weights and results are rounded to 8 bits each.
+            largest = np.abs(arrays[2].astype("f4")).max()
+            np.testing.assert_allclose(found.astype("f4"), truth, atol=2 * 2**-9 * largest)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ exponent of its weight, an expression over the leaf `scores`: a scale, masks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hal.core.dtypes import DType
@@ -65,15 +65,17 @@ class Attention:
         return (self.q, self.k, self.v, *given, self.exponent, *self.inner)
 
 
-def fold(outputs: tuple[Node, ...], small: bool = True) -> tuple[Node, ...]:
+def fold(
+    outputs: tuple[Node, ...],
+    small: bool = True,
+    suits: Callable[[Node], bool] = lambda n: True,
+) -> tuple[Node, ...]:
     """The outputs with each product that is an attention as one node; with `small` those alone
-    whose q and k are made of few nodes."""
+    whose q and k are made of few nodes. `suits` says of such a node whether it is wanted."""
     users = _users(outputs)
-    found = {
-        n: folded
-        for n in toposort(outputs)
-        if n.op == "matmul" and (folded := _attention(n, users, small)) is not None
-    }
+    products = (n for n in toposort(outputs) if n.op == "matmul")
+    folded = {n: _attention(n, users, small) for n in products}
+    found = {n: whole for n, whole in folded.items() if whole is not None and suits(whole)}
     return replaced(outputs, found) if found else outputs
 
 

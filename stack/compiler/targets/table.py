@@ -10,7 +10,7 @@ from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C
 from hal.tile.node import Node
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
-from stack.compiler.templates import attention, group_matmul_costs, matmul_costs
+from stack.compiler.templates import attention, group_attention, group_matmul_costs, matmul_costs
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
 from stack.compiler.templates.group_matmul import group_matmul
@@ -66,6 +66,8 @@ SIMT = Target(
     Templates(
         _BY_GROUPS,
         LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)),
+        group_attention.emit_attention,
+        group_attention.suits,
         sizes=True,
     ),
     {CUDA_C: simt.render_cuda, OPENCL_C: simt.render_opencl, HAL_TILE: tile.render},

@@ -98,6 +98,20 @@ class PackedOperand:
         return add(mul(index(row), self.columns), column)
 
 
+def seen_blocks(seen: Seen, m0: Node, rows: int, keys: int, block: int) -> tuple[Node, Node]:
+    """The first block of keys that some of so many rows from m0 on sees, and where they end."""
+    first, stop = index(0), index(keys)
+    for line in seen.ends:
+        last = binary("min", add(m0, rows), seen.rows)
+        above = binary("max", add(mul(sub(last, 1), line.step), line.const + line.by), 0)
+        stop = binary("min", stop, binary("div", above, line.by))
+    for line in seen.starts:
+        start = binary("max", add(mul(m0, line.step), line.const), 0)
+        start = binary("div", start, line.by * block)
+        first = binary("max", first, mul(start, block))
+    return first, stop
+
+
 class AttentionKernel:
     """What kernels of attention are made of."""
 
@@ -246,16 +260,7 @@ class AttentionKernel:
 
     def seen(self, seen: Seen, m0: Node, keys: int) -> tuple[Node, Node]:
         """The first block of keys that some row from m0 on sees, and where they end."""
-        first, stop = index(0), index(keys)
-        for line in seen.ends:
-            last = binary("min", add(m0, self.cut.rows), seen.rows)
-            above = binary("max", add(mul(sub(last, 1), line.step), line.const + line.by), 0)
-            stop = binary("min", stop, binary("div", above, line.by))
-        for line in seen.starts:
-            start = binary("max", add(mul(m0, line.step), line.const), 0)
-            start = binary("div", start, line.by * self.cut.keys)
-            first = binary("max", first, mul(start, self.cut.keys))
-        return first, stop
+        return seen_blocks(seen, m0, self.cut.rows, keys, self.cut.keys)
 
 
 class Flat:

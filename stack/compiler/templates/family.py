@@ -57,6 +57,8 @@ class Templates:
     loops: LoopStyle
     attention: Callable[[Attention, Work, Emission], Grid] | None = None
     """How softmax(scores) @ v is computed as one kernel; None: as products and loops."""
+    suits: Callable[[Node, DeviceInfo], bool] = lambda n, info: True
+    """Whether an attention is better so than as products and loops."""
     gradients: bool = False
     """Whether that has a kernel for gradients, too."""
     sizes: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
-from hal.tile.build import Builder, binary, broadcast, transpose, where
+from hal.tile.build import Builder, binary, broadcast, transpose
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
@@ -25,7 +25,7 @@ from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.pieces import Pieces
 from stack.compiler.templates.product import Elements, LoadTile, Product
 from stack.compiler.templates.schedule import Choices
-from stack.compiler.templates.tiles import Tiles, is_even
+from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
 
 
 def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) -> MatmulShape:
@@ -127,9 +127,9 @@ def emit_product(
             ):  # a column is read as the row of neighbours that it is
                 starts = (cols, col), (rows, row)
                 scope = scope_at(batch, starts, shape[::-1], limits[::-1], runs)
-                return transpose(broadcast(_zero_beyond(scope, e), shape[::-1]), (1, 0))
+                return transpose(broadcast(zero_beyond(scope, e), shape[::-1]), (1, 0))
             scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits, runs)
-            return broadcast(_zero_beyond(scope, e), shape)
+            return broadcast(zero_beyond(scope, e), shape)
 
         return tile
 
@@ -232,15 +232,3 @@ def _elements(ops: Operands, work: Work) -> Elements:
     multiplied = ops.a.dtype if ops.a.dtype is ops.b.dtype else wide
     nest = work.nest
     return Elements(stored, multiplied, len(nest.own) + sum(map(len, nest.reads.values())))
-
-
-def _zero_beyond(scope: Tiles, e: Expr) -> Node:
-    """The operand's tile, zero from the limits on; a masked load gives zero there by itself."""
-    value = scope.tile(e)
-    below = e
-    while isinstance(below, Apply) and below.node.op == "cast":
-        below = below.args[0]
-    for t in scope.tile_axes:
-        if t.limit is not None and not (isinstance(below, Read) and t.axis in e.axes):
-            value = where(scope.valid(t), value, 0)
-    return value

@@ -302,3 +302,15 @@ class Tiles:
             guarded = where(self.mask(e.guards), whole, 0)
             limits = (*limits[:first], guarded, *limits[first + 1 :])
         return self.b.load(memory, at.scalar, widths, at.steps, limits)
+
+
+def zero_beyond(scope: Tiles, e: Expr) -> Node:
+    """The operand's tile, zero from the limits on; a masked load gives zero there by itself."""
+    value = scope.tile(e)
+    below = e
+    while isinstance(below, Apply) and below.node.op == "cast":
+        below = below.args[0]
+    for t in scope.tile_axes:
+        if t.limit is not None and not (isinstance(below, Read) and t.axis in e.axes):
+            value = where(scope.valid(t), value, 0)
+    return value

@@ -67,7 +67,7 @@ def compiled(sources: Sequence[KernelSource], folder: Path) -> Kernels:
 def _renamed(number: int, source: KernelSource) -> str:
     """The text with names of its own, its scratch memory shared by the group, and a function that
     calls it with addresses."""
-    text = _plain(source.text) if source.format == CUDA_C else source.text
+    text = _plain(source) if source.format == CUDA_C else source.text
     text = re.sub(r"^\s*__local (?=\w+ \w+\[)", "static ", text, flags=re.MULTILINE)
     text = re.sub(r"\((float|double)(\d+)\)\(", r"splat_\1\2(", text)
     functions = re.findall(r"^static inline \w+ (\w+)\(", text, flags=re.MULTILINE)
@@ -86,10 +86,13 @@ def _renamed(number: int, source: KernelSource) -> str:
     )
 
 
-def _plain(text: str) -> str:
-    """CUDA C without what the host's headers have in its place."""
-    assert text.startswith(CUDA_HEADER)
-    text = text.removeprefix(CUDA_HEADER)
+def _plain(source: KernelSource) -> str:
+    """CUDA C without what the host's headers have in its place. The scratch memory that a launch
+    gives is declared with its size."""
+    assert source.text.startswith(CUDA_HEADER)
+    text = source.text.removeprefix(CUDA_HEADER)
+    nbytes = dict(source.options).get("scratch")
+    text = text.replace("extern __shared__ uchar given[]", f"__shared__ uchar given[{nbytes}]")
     there = r"static __device__ inline void hal_(?:mma|matrices|async_(?:copy|commit|wait)).*?\n}\n"
     text = re.sub(there, "", text, flags=re.DOTALL)
     text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, \d+\)', "static", text)

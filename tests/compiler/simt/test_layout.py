@@ -16,6 +16,7 @@ from stack.compiler.lower.simt.layout import (
     blocked,
     coalesced,
     element,
+    fragments,
     in_line,
     registers,
     without,
@@ -60,6 +61,25 @@ def test_a_lane_has_a_run_of_neighbours_in_line(
 @given(st.integers(1, 70), st.integers(1, 70), LANES)
 def test_sums_are_shared_out_in_blocks(rows: int, columns: int, lanes: int) -> None:
     assert_shared_out(blocked((rows, columns), lanes), (rows, columns), lanes)
+
+
+@pytest.mark.parametrize("whole_rows", [False, True])
+@pytest.mark.parametrize(("shape", "lanes"), [((16, 64), 128), ((48, 24), 64), ((32, 32), 256)])
+def test_fragments_are_shared_out(shape: tuple[int, int], lanes: int, whole_rows: bool) -> None:
+    layout = fragments(shape, lanes, whole_rows=whole_rows)
+    assert_shared_out(layout, shape, lanes)
+    assert layout[1].sets == 1 or not whole_rows
+    assert bits(layout) == lanes - 1 or whole_rows or shape == (48, 24)
+    subgroup = [element(layout, lane, (0, 0)) for lane in range(32)]
+    assert subgroup == [(lane // 4, lane % 4 * 2) for lane in range(32)]
+
+
+def test_subgroups_read_as_few_rows_and_columns_as_can_be() -> None:
+    def reads(whole_rows: bool) -> int:
+        layout = fragments((128, 128), 256, whole_rows=whole_rows)
+        return 8 * sum(s.share for s in layout)
+
+    assert (reads(whole_rows=True), reads(whole_rows=False)) == (1152, 768)
 
 
 @pytest.mark.parametrize(("shape", "block"), [((64, 64), (8, 8)), ((128, 64), (8, 16))])

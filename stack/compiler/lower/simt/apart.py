@@ -39,7 +39,7 @@ def steps_apart(s: For, memory: Memory) -> bool:
     if len(places) != 1 or not all(isinstance(x, Load | Store) for x in touching):
         return False
     (access, shape), *_ = found
-    extent, by = _extent(access, shape), _coefficient(access.offset, s.index, _changing(s))
+    extent, by = _extent(access, shape), _coefficient(access.offset, s.index, changed_by(s))
     if extent is None or by is None or s.step.op != "const":
         return False
     return abs(by) * int(s.step["value"]) >= extent
@@ -61,7 +61,7 @@ def _coefficient(n: Node, index: Node, changing: frozenset[Node]) -> int | None:
     return None if a is None else a * int(factors[0])
 
 
-def _changing(s: For) -> frozenset[Node]:
+def changed_by(s: For) -> frozenset[Node]:
     """What is not the same in all steps of a loop."""
     found = {s.index, *(c.var for c in s.carried)}
     for inner in statements(s.body):

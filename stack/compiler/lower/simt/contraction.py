@@ -37,7 +37,7 @@ def reduce(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     sums = total.at(nest.position[:axis] + nest.position[axis + 1 :])
     nest.do(f"{sums} = {combined(scope, n, sums, value)};")
     nest.emit()
-    if along.lanes > 1:
+    if along.mask:
         _reduce_lanes(group, scope, n, total.name, layout)
     return total
 
@@ -72,16 +72,19 @@ def _shuffled(
     each subgroup has one along the axis. All lanes have the same bits: the lower lane's part is the
     first operand on both where the order shows, which is in the sign of a least or largest zero."""
     (name, count), out = parts, scope.out
-    kind, every = register(out.dialect, n.dtype), along.every
+    kind, row = register(out.dialect, n.dtype), out.name("i")
     near = along.mask & (group.groups.subgroup - 1)
+    far = along.mask ^ near
+    lowest = far & -far or 1
+    left = Spread(far // lowest + 1, 1, far // lowest + 1, lowest)
+    assert left.mask == far, "what subgroups share is in neighbouring bits"
     if not near:
-        return along
-    row = out.name("i")
+        return left
     ordered = n.dtype.is_float and n["kind"] in ("min", "max")
     head = f"for (int {row} = 0; {row} < {count}; ++{row})"
     with out.block(f"{group.groups.unrolled}{head}" if count > 1 else ""):
         held = f"{name}[{row}]" if count > 1 else name
-        while every & near:
+        for every in (1 << bit for bit in range(near.bit_length()) if near >> bit & 1):
             other = _variable(scope, n, group.groups.shuffle.format(kind, held, every))
             pair = (held, other)
             if ordered:
@@ -89,9 +92,7 @@ def _shuffled(
                 first = _variable(scope, n, f"{test} ? {other} : {held}")
                 pair = (first, _variable(scope, n, f"{test} ? {held} : {other}"))
             out.do(f"{held} = {combined(scope, n, *pair)};")
-            every *= 2
-    left = along.lanes * along.every // every
-    return Spread(left, 1, left, every if left > 1 else 1)
+    return left
 
 
 def _fewer(group: GroupText, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:

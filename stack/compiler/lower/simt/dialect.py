@@ -39,6 +39,11 @@ class SimtDialect:
     barrier: str
     global_barrier: str
     unrolled: str
+    declared_nbytes: int | None = None
+    """The most scratch memory that a text may declare; None: all that there is. Where a kernel has
+    more, its size is an option of the source, and `given` declares it."""
+    given: str = ""
+    """Format of the scratch memory that a launch gives, by its name."""
     subgroup: int = 1
     """Neighbouring lanes that read each other's registers: a power of two."""
     together: int = 1
@@ -143,6 +148,8 @@ CUDA_GROUPS = SimtDialect(
     barrier="__syncthreads();",
     global_barrier="__syncthreads();",
     unrolled='_Pragma("unroll") ',
+    declared_nbytes=48 << 10,
+    given="extern __shared__ uchar {}[] __attribute__((aligned(64)));",
     subgroup=32,
     together=4,
     vectors=MappingProxyType({4: "uint", 8: "uint2", 16: "uint4"}),

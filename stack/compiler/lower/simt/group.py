@@ -4,7 +4,8 @@ gets to another lane."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -16,6 +17,7 @@ from stack.compiler.lower.simt.dialect import SimtDialect
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.layout import Layout, Spread, bits, registers
 from stack.compiler.lower.simt.mapping import Mapping
+from stack.compiler.text.c.dialect import Dialect
 from stack.compiler.text.c.nest import LoopNest
 from stack.compiler.text.c.scope import ZERO, Coordinate, Position, PrivateArray, Scope, flat
 from stack.compiler.text.c.types import register
@@ -23,21 +25,51 @@ from stack.compiler.text.c.writer import CWriter
 
 LANE = "lane"
 STAGE = "stage"
+GIVEN = "given"
 ALIGNED = 16
 
 
+@dataclass(frozen=True, slots=True)
+class ScratchArray:
+    """So many elements of a kind in scratch memory."""
+
+    kind: str
+    name: str
+    count: int
+    nbytes: int
+
+    def declared(self, d: Dialect) -> str:
+        """Its declaration at the start of a kernel."""
+        return f"{d.array} {self.kind} {self.name}[{self.count}] {d.aligned};"
+
+    def within(self, d: Dialect, start: int) -> str:
+        """The same as a part of what a launch gives."""
+        pointer = f"{d.in_scratch} {self.kind} *".lstrip()
+        return f"{pointer}const {self.name} = ({pointer})({GIVEN} + {start});"
+
+
 class GroupText:
-    """What the text of one kernel is written with. `head` are lines at the kernel's start."""
+    """What the text of one kernel is written with. `head` are lines at the kernel's start. Loops
+    copy operands into as many `stages`."""
 
     def __init__(
-        self, out: CWriter, groups: SimtDialect, mapping: Mapping, fence: Fence, info: DeviceInfo
+        self,
+        out: CWriter,
+        groups: SimtDialect,
+        mapping: Mapping,
+        fence: Fence,
+        info: DeviceInfo,
+        stages: int,
     ) -> None:
         self.out, self.groups, self.mapping, self.fence = out, groups, mapping, fence
         self.info = info
         self.head = [f"const int {LANE} = {groups.lane};"]
         self.staged_nbytes = 0
+        self.allocated: list[ScratchArray] = []
+        """The kernel's own scratch memory, beside the staging area."""
         self.piped: dict[Node, Any] = {}
         """Operands of matrix units that loops have staged, as `product.Lined`."""
+        self.stages = stages
         self._floor = self._top = 0
         self._places: dict[Spread, str] = {}
         self._held: dict[str, tuple[Spread, str]] = {}
@@ -76,12 +108,17 @@ class GroupText:
         else:
             turn = _sum(_times(f"{held.text} / {s.own}", s.lanes), place)
             position = f"({turn}) * {s.own} + {held.text} % {s.own}"
+        position = _sum(_times(self.set_of(s), s.share), position)
         index = nest.named_index(position, held.level)
         self._held[index.text] = (s, held.text)
         return index
 
+    def set_of(self, s: Spread) -> str:
+        """A variable with the number of the lane's set."""
+        return self.place(Spread(s.sets, 1, s.sets, s.apart))
+
     def place(self, s: Spread) -> str:
-        """A variable with the lane's place among those that share an axis."""
+        """A variable with the lane's place among those of its set that share an axis."""
         if s.lanes == 1:
             return "0"
         key = Spread(s.lanes, 1, s.lanes, s.every)
@@ -152,12 +189,41 @@ class GroupText:
         self.staged_nbytes = max(self.staged_nbytes, self._top)
         return self.place_of(dtype, str(start))
 
-    def reserve(self, nbytes: int) -> None:
-        """Keep the first bytes of the staging area from statements; 0 leaves them all of it."""
-        if nbytes:
+    def reserve(self, nbytes: int) -> int:
+        """Keep so many more bytes of the staging area, and what was staged before them, from
+        statements until `unreserve`; gives where they begin."""
+        if self._top == self._floor:
             self.fence.stage()
-        self._floor = self._top = nbytes
-        self.staged_nbytes = max(self.staged_nbytes, nbytes)
+        start = -(-self._top // ALIGNED) * ALIGNED
+        self._floor = self._top = start + nbytes
+        self.staged_nbytes = max(self.staged_nbytes, self._top)
+        return start
+
+    def unreserve(self) -> None:
+        """Leave statements all of the staging area."""
+        self._floor = self._top = 0
+        self.fence.unstage()
+
+    def _arrays(self) -> Iterator[tuple[int, ScratchArray]]:
+        """All arrays in scratch memory, the staging area first, and where each of them begins."""
+        n, end = self.staged_nbytes, 0
+        stage = [ScratchArray(self.groups.c.words[8], STAGE, n, n)] if n else []
+        for array in (*stage, *self.allocated):
+            yield end, array
+            end += -(-array.nbytes // ALIGNED) * ALIGNED
+
+    @property
+    def scratch_nbytes(self) -> int:
+        """The bytes of all of them."""
+        return max((start + array.nbytes for start, array in self._arrays()), default=0)
+
+    def scratch(self) -> tuple[list[str], int]:
+        """The declarations of all scratch memory, and the bytes of it that a launch has to give."""
+        d, most, nbytes = self.groups.c, self.groups.declared_nbytes, self.scratch_nbytes
+        if most is None or nbytes <= most:
+            return [array.declared(d) for _, array in self._arrays()], 0
+        lines = (array.within(d, start) for start, array in self._arrays())
+        return [self.groups.given.format(GIVEN), *lines], nbytes
 
     def place_of(self, dtype: DType, start: str) -> str:
         """An array in the staging area from a byte on."""

@@ -15,7 +15,9 @@ from math import prod
 @dataclass(frozen=True, slots=True)
 class Spread:
     """How the positions along one axis are held: `own` neighbours by a lane, the next by the next
-    of `lanes` lanes, whose numbers are `every` apart, and so on in turns until `size`.
+    of `lanes` lanes, whose numbers are `every` apart, and so on in turns until `size`. Where there
+    are several `sets` of such lanes, whose numbers are `apart` apart, the axis is first cut into as
+    many equal shares.
 
     Positions from `size` on are held too where the turns do not end with it: they are nobody's.
     """
@@ -24,30 +26,34 @@ class Spread:
     own: int = 1
     lanes: int = 1
     every: int = 1
+    sets: int = 1
+    apart: int = 1
+
+    @property
+    def share(self) -> int:
+        """The positions of a set of lanes."""
+        return self.size // self.sets
 
     @property
     def registers(self) -> int:
         """The positions that one lane holds."""
-        return -(-self.size // (self.own * self.lanes)) * self.own
+        return -(-self.share // (self.own * self.lanes)) * self.own
 
     @property
     def covered(self) -> int:
         """The positions that all lanes hold, at least `size`."""
-        return self.registers * self.lanes
+        return self.registers * self.lanes * self.sets
 
     @property
     def mask(self) -> int:
         """The bits of a lane's number by which its positions differ."""
-        return (self.lanes - 1) * self.every
-
-    def place(self, lane: int) -> int:
-        """Which of the `lanes` a lane is."""
-        return lane // self.every % self.lanes
+        return (self.lanes - 1) * self.every | (self.sets - 1) * self.apart
 
     def position(self, lane: int, register: int) -> int:
         """The position that a lane holds in a register."""
         turn, part = divmod(register, self.own)
-        return (turn * self.lanes + self.place(lane)) * self.own + part
+        place, own_set = lane // self.every % self.lanes, lane // self.apart % self.sets
+        return own_set * self.share + (turn * self.lanes + place) * self.own + part
 
 
 Layout = tuple[Spread, ...]
@@ -123,13 +129,32 @@ def blocked(shape: tuple[int, int], lanes: int) -> Layout:
     return (_runs(rows, down, across), _runs(columns, across, 1))
 
 
-def fragments(shape: tuple[int, int], lanes: int, subgroup: int = 32) -> Layout:
+def fragments(
+    shape: tuple[int, int], lanes: int, *, whole_rows: bool = False, subgroup: int = 32
+) -> Layout:
     """For the sums of a matrix unit, as PTX lays out those of `mma.m16n8`: in a subgroup four lanes
-    share eight columns, two neighbours each, and eight lanes eight rows. Subgroups take turns along
-    the rows: a unit's sixteen rows are two of a subgroup's turns, wherever these lie."""
+    share eight columns, two neighbours each, and eight lanes eight rows, of which a unit takes two
+    turns. Subgroups share rows and columns so that each reads as few of both as can be; with
+    `whole_rows` the rows alone, so that what goes along a row stays in a subgroup."""
     rows, columns = shape
-    down = 8 * min(lanes // subgroup, rows // 16)
-    return (Spread(rows, 1, down, 4), Spread(columns, 2, 4, 1))
+    downs = [n for n in _POWERS if rows % (16 * n) == 0]
+    ways = [
+        (down, across)
+        for down in downs
+        for across in _POWERS
+        if columns % (8 * across) == 0 and down * across <= lanes // subgroup
+        if across == 1 or not whole_rows
+    ]
+    down, across = min(ways, key=lambda way: (-way[0] * way[1], rows // way[0] + columns // way[1]))
+    apart = subgroup * down if across > 1 else 1
+    return (
+        Spread(rows, 1, 8, 4, down, subgroup if down > 1 else 1),
+        Spread(columns, 2, 4, 1, across, apart),
+    )
+
+
+_POWERS = (1, 2, 4, 8, 16, 32)
+"""How many subgroups may share an axis."""
 
 
 def _runs(size: int, lanes: int, every: int) -> Spread:

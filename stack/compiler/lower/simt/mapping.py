@@ -34,6 +34,7 @@ from stack.compiler.lower.simt.layout import (
     fragments,
     in_line,
     power,
+    without,
 )
 from stack.compiler.units import SUBGROUP, unit_of_group_dot
 
@@ -49,12 +50,13 @@ SHARE, SUMS = 4, 32
 class Mapping:
     """The layouts of a kernel on a group of `lanes`: of `tiles` that statements define, of the
     elements that a statement `works` on, and of the `operands` of reductions and scans (one each)
-    and products (a, b and the sums)."""
+    and products (a, b and the sums). `fixed` are those that expressions have by themselves."""
 
     lanes: int
     tiles: dict[Node, Layout]
     works: dict[Work, Layout]
     operands: dict[Node, tuple[Layout, ...]]
+    fixed: dict[Node, Layout | None]
 
 
 def group_size(kernel: Kernel, info: DeviceInfo) -> int:
@@ -77,10 +79,12 @@ def is_by_unit(n: Node) -> bool:
     return n.srcs[0].dtype is not n.dtype
 
 
-def sums_of(n: Node, lanes: int) -> Layout:
+def sums_of(n: Node, lanes: int, *, whole_rows: bool) -> Layout:
     """The layout of a product's sums."""
     rows, columns = n.shape
-    return (fragments if is_by_unit(n) else blocked)((rows, columns), lanes)
+    if is_by_unit(n):
+        return fragments((rows, columns), lanes, whole_rows=whole_rows)
+    return blocked((rows, columns), lanes)
 
 
 def expressions(s: Statement) -> Iterator[Node]:
@@ -94,7 +98,7 @@ def map_kernel(kernel: Kernel, lanes: int, together: int = 1) -> Mapping:
     """The layouts of a kernel's tiles, for lanes that move so many neighbours at once."""
     found = _Map(lanes, kernel, together)
     found.block(kernel.body)
-    return Mapping(lanes, found.tiles, found.works, found.operands)
+    return Mapping(lanes, found.tiles, found.works, found.operands, found.fixed)
 
 
 def order_of(access: Access) -> list[int]:
@@ -119,12 +123,16 @@ class _Map:
 
     def __init__(self, lanes: int, kernel: Kernel, together: int) -> None:
         self.lanes, self._together = lanes, together
+        nodes = {n for s in statements(kernel.body) for n in toposort(expressions(s))}
+        along = [n.op for n in nodes if n.op in ("dot", "reduce", "scan")]
+        self._whole_rows = len(along) > 1
+        """Whether something goes along rows beside a product: then subgroups have whole ones."""
         self.tiles: dict[Node, Layout] = {}
         self.works: dict[Work, Layout] = {}
         self.operands: dict[Node, tuple[Layout, ...]] = {}
         self.asked: dict[Node, list[Layout]] = {}
         self._seen: set[tuple[Node, Layout]] = set()
-        self._fixed: dict[Node, Layout | None] = {}
+        self.fixed: dict[Node, Layout | None] = {}
         loads = (s for s in statements(kernel.body) if isinstance(s, Load))
         self._orders: dict[Node, list[int] | None] = {
             s.result: order_of(s.source) for s in loads if len(s.result.shape) > 1
@@ -139,27 +147,29 @@ class _Map:
             if isinstance(s, For):
                 for c in s.carried:
                     layout = self._fixed_of(c.next)
-                    self._fixed[c.var] = self._fixed[c.result] = layout
+                    self.fixed[c.var] = self.fixed[c.result] = layout
 
     def _fixed_of(self, root: Node) -> Layout | None:
         """The layout that an expression has by itself, because of a product or a scan in it."""
         for n in toposort([root]):
-            if n not in self._fixed:
+            if n not in self.fixed:
                 if n.op == "dot":
-                    self._fixed[n] = sums_of(n, self.lanes)
+                    self.fixed[n] = sums_of(n, self.lanes, whole_rows=self._whole_rows)
                 elif n.op == "scan":
-                    self._fixed[n] = in_line(n.shape, self.lanes, n["axis"])
+                    self.fixed[n] = in_line(n.shape, self.lanes, n["axis"])
                 else:
-                    of = [self._fixed[s] for s in n.srcs]
+                    of = [self.fixed[s] for s in n.srcs]
                     if n.op == "transpose" and of[0] is not None:
-                        self._fixed[n] = tuple(of[0][axis] for axis in n["perm"])
+                        self.fixed[n] = tuple(of[0][axis] for axis in n["perm"])
+                    elif n.op == "reduce" and of[0] is not None:
+                        self.fixed[n] = without(of[0], n["axis"])
                     else:
-                        self._fixed[n] = (
+                        self.fixed[n] = (
                             next((x for x in of if x is not None), None)
                             if n.op in ELEMENTWISE
                             else None
                         )
-        return self._fixed[root]
+        return self.fixed[root]
 
     def _order(self, root: Node) -> list[int] | None:
         """The axes of an expression, those first along which its loads are nearest in memory."""
@@ -232,7 +242,7 @@ class _Map:
 
     def _loop(self, s: For) -> None:
         for c in s.carried:
-            layout = self._fixed[c.var] or self._chosen(c.result) or self._preferred(c.next)
+            layout = self.fixed[c.var] or self._chosen(c.result) or self._preferred(c.next)
             self.tiles[c.var] = self.tiles[c.result] = layout
             self._ask((c.next,), layout)
         self.block(s.body)
@@ -260,7 +270,7 @@ class _Map:
         if n in self.operands:
             return
         if n.op == "dot":
-            sums = sums_of(n, self.lanes)
+            sums = sums_of(n, self.lanes, whole_rows=self._whole_rows)
             self.operands[n] = (*map(self._preferred, n.srcs[:2]), sums)
         elif n.op == "scan":
             self.operands[n] = (in_line(n.shape, self.lanes, n["axis"]),)

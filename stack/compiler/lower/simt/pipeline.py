@@ -1,29 +1,34 @@
-"""Loops whose operands of a matrix unit are on their way to the staging area while earlier ones are
+"""Loops whose operands of matrix units are on their way to the staging area while earlier ones are
 multiplied: asynchronous copies in several stages.
 
 A stage is a step's operands. Each step waits for its own stage and begins the copies of a later
-step, which go into the stage that the step before has read; one barrier for both.
+step, which go into the stage that the step before has read; one barrier for both. Operands that are
+the same in every step are staged once, before the loop.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from hal.core.description import SpaceKind
-from hal.tile.kernel import For, Load
+from hal.tile.kernel import For, Gather, Load
 from hal.tile.node import Node, toposort
+from hal.tile.walk import reads
 from stack.compiler.lower.simt import vectors
+from stack.compiler.lower.simt.apart import changed_by
 from stack.compiler.lower.simt.dialect import Asynchronous
 from stack.compiler.lower.simt.group import GroupText, guarded
+from stack.compiler.lower.simt.layout import Layout
 from stack.compiler.lower.simt.mapping import is_by_unit
 from stack.compiler.lower.simt.memory import limits_beside
-from stack.compiler.lower.simt.product import Lined, line_axis, lines
+from stack.compiler.lower.simt.product import Lined, line_axis, lined, lines
 from stack.compiler.text.c.memory import element
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import register
 
-_MOST = 4
-"""Stages: more would hide no more, and take room that lets another group run on the unit."""
+STAGES = (4, 3, 2, 1)
+"""How many a kernel's loops may have, the best first: more would hide no more, and take room that
+lets another group run on the unit. One is none."""
 
 _COPY = """\
 {function} void {name}({kind} *to, const {kind} *from, int count) {{
@@ -51,19 +56,21 @@ class _Operand:
 
 class Pipeline:
     """The stages of a loop: `begin` before it, `step` at the beginning of its body, `end` behind
-    it. In between `Lined` operands are in the group's `piped`."""
+    it. In between `Lined` operands are in the group's `piped`; `still` are those that no step
+    changes."""
 
     def __init__(
         self,
         group: GroupText,
         copies: Asynchronous,
         operands: list[_Operand],
-        stages: int,
+        still: dict[Node, Lined],
         nbytes: int,
     ) -> None:
         self._group, self._copies, self._operands = group, copies, operands
-        self._stages, self._nbytes = stages, nbytes
+        self._still, self._nbytes, self._stages = still, nbytes, group.stages
         self._slot = group.out.name("z")
+        self._from = 0
         for name, text in copies.functions:
             group.out.functions.define(name, text)
 
@@ -71,7 +78,7 @@ class Pipeline:
         """Start the copies of the first steps, all but one stage."""
         group, (start, stop, step) = self._group, bounds
         out, kind = group.out, register(group.out.dialect, s.index.dtype)
-        group.reserve(self._stages * self._nbytes)
+        self._from = group.reserve(self._stages * self._nbytes)
         for operand in self._operands:
             group.fence.read(operand.load.source.memory, None)
         ahead, to = out.name("n"), out.name("z")
@@ -91,17 +98,21 @@ class Pipeline:
             out.do(f"const {kind} {ahead} = {at} + {stages - 1} * {step};")
             out.do(f"const int {to} = ({self._slot} + {stages - 1}) % {stages};")
             self._start(scope, s, ahead, stop, to)
+        group.piped.update(self._still)
         for operand in self._operands:
-            dtype = operand.load.result.dtype
-            name = group.place_of(dtype, f"{self._slot} * {self._nbytes} + {operand.start}")
-            group.piped[operand.load.result] = Lined(name, operand.pitch, operand.turned)
+            x = operand.load.result
+            name = group.place_of(x.dtype, self._place(self._slot, operand))
+            group.piped[x] = Lined(name, operand.pitch, operand.turned)
         out.do(f"{self._slot} = ({self._slot} + 1) % {stages};")
 
     def end(self) -> None:
         """The stages are free; who stages anew waits for those that read the last one."""
         self._group.piped.clear()
-        self._group.reserve(0)
-        self._group.fence.unstage()
+        self._group.unreserve()
+
+    def _place(self, slot: str, operand: _Operand) -> str:
+        """The byte at which an operand of a stage begins."""
+        return f"{self._from + operand.start} + {slot} * {self._nbytes}"
 
     def _start(self, scope: Scope, s: For, at: str, stop: str, slot: str) -> None:
         group = self._group
@@ -115,8 +126,8 @@ class Pipeline:
     def _copy(self, scope: Scope, operand: _Operand, slot: str) -> None:
         group, s = self._group, operand.load
         layout, dtype, axis = group.mapping.tiles[s.result], s.result.dtype, operand.inner
-        many, target = vectors.width(group, layout, axis, dtype), f"{slot} * {self._nbytes}"
-        name = group.place_of(dtype, f"{target} + {operand.start}")
+        many = vectors.width(group, layout, axis, dtype)
+        name = group.place_of(dtype, self._place(slot, operand))
         nest = vectors.nest_of(group, scope, layout, axis, dtype)
         source = element(scope, s.source, nest.position)
         rest, limit = limits_beside(scope, s.source, nest, axis)
@@ -142,33 +153,51 @@ class Pipeline:
         return group.out.functions.define(name, text)
 
 
-def pipeline(group: GroupText, s: For) -> Pipeline | None:
-    """The stages of a loop that loads two operands and multiplies them on a unit, and does nothing
-    else; None for others, and where nothing can be copied so."""
-    dots = [n for n in toposort([c.next for c in s.carried]) if n.op in ("dot", "reduce", "scan")]
-    loads = {load.result: load for load in s.body if isinstance(load, Load)}
+def pipeline(group: GroupText, scope: Scope, s: For) -> Pipeline | None:
+    """The stages of a loop that writes no memory, and that multiplies on a unit what it loads for
+    that alone; None for others, and where nothing can be copied so. What such a loop multiplies in
+    every step has been staged then."""
     copies = group.groups.asynchronous
-    if copies is None or len(dots) != 1 or len(loads) != 2 or len(s.body) != 2:
+    plain = all(isinstance(x, Load | Gather) for x in s.body)
+    if copies is None or group.stages < 2 or not plain:
         return None
-    (n,) = dots
-    uses = [x for user in toposort([c.next for c in s.carried]) for x in user.srcs if x in loads]
-    if n.op != "dot" or not is_by_unit(n) or uses != list(n.srcs[:2]):
+    roots = [*(c.next for c in s.carried), *(n for x in s.body for n in reads(x))]
+    nodes = list(toposort(roots))
+    users = Counter(x for n in nodes for x in n.srcs)
+    loads = {x.result: x for x in s.body if isinstance(x, Load)}
+    operands, still, start = list[_Operand](), list[tuple[Node, Layout, int]](), 0
+    changing = changed_by(s)
+    others = changing - {s.index}
+    for n in nodes:
+        if n.op != "dot" or not is_by_unit(n):
+            continue
+        for x, layout, depth in zip(n.srcs[:2], group.mapping.operands[n][:2], (1, 0), strict=True):
+            if x in loads and users[x] == 1 and x not in roots:
+                if not others.isdisjoint(toposort(list(reads(loads[x])))):
+                    continue  # where it lies is only known in its own step
+                found = _operand(group, loads[x], depth, start)
+                if found is not None:
+                    operands.append(found)
+                    start += lines(x, found.inner)[1]
+            elif changing.isdisjoint(toposort([x])):
+                still.append((x, layout, depth))
+    if not operands:
         return None
-    operands, start = list[_Operand](), 0
-    for x, depth in zip(n.srcs[:2], (1, 0), strict=True):
-        load, layout = loads[x], group.mapping.tiles[x]
-        inner = line_axis(layout, depth)
-        pitch, nbytes = lines(x, inner)
-        near, width = load.source.strides[inner], vectors.width(group, layout, inner, x.dtype)
-        if near.op != "const" or near["value"] != 1 or not _is_zero(load.other):
-            return None
-        if width * x.dtype.nbytes < 4 or load.source.memory in group.fence.written:
-            return None
-        operands.append(_Operand(load, inner, pitch, inner != depth, start))
-        start += nbytes
-    space = group.info.space(SpaceKind.SCRATCHPAD)
-    stages = min(_MOST, (space.nbytes if space else 0) // start)
-    return Pipeline(group, copies, operands, stages, start) if stages > 1 else None
+    staged = {x: lined(group, scope, x, layout, depth) for x, layout, depth in dict.fromkeys(still)}
+    return Pipeline(group, copies, operands, staged, start)
+
+
+def _operand(group: GroupText, load: Load, depth: int, start: int) -> _Operand | None:
+    """A load as an operand that is copied, to a byte of a stage."""
+    x = load.result
+    layout = group.mapping.tiles[x]
+    inner = line_axis(layout, depth)
+    near, width = load.source.strides[inner], vectors.width(group, layout, inner, x.dtype)
+    if near.op != "const" or near["value"] != 1 or not _is_zero(load.other):
+        return None
+    if width * x.dtype.nbytes < 4 or load.source.memory in group.fence.written:
+        return None
+    return _Operand(load, inner, lines(x, inner)[0], inner != depth, start)
 
 
 def _is_zero(other: Node | None) -> bool:

@@ -31,18 +31,23 @@ def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     nest.do(f"{total.at(nest.position)} = {nest.element(acc, nest.position)};")
     nest.emit()
     if is_by_unit(n):
-        lined = tuple(
-            group.piped.get(x) or _lined(group, scope, x, of, depth)
-            for x, of, depth in ((a, operands[0], 1), (b, operands[1], 0))
-        )
-        if not {a, b} <= group.piped.keys():
+        left: Lined | Held
+        held = a not in group.piped and _is_held(operands[0], layout)
+        if held:
+            left = _held(group, scope, a, operands[0])
+        else:
+            left = group.piped.get(a) or lined(group, scope, a, operands[0], 1)
+        right = group.piped.get(b) or lined(group, scope, b, operands[1], 0)
+        if not ({b} if held else {a, b}) <= group.piped.keys():
             group.fence.barrier()
-        _add_by_unit(group, n, total.name, layout, lined)
+        _add_by_unit(group, n, total.name, layout, left, right)
         return total
-    left = _staged(group, scope, n, a, operands[0], layout[0], depth=1)
-    right = _staged(group, scope, n, b, operands[1], layout[1], depth=0)
+    staged = (
+        _staged(group, scope, n, a, operands[0], layout[0], depth=1),
+        _staged(group, scope, n, b, operands[1], layout[1], depth=0),
+    )
     group.fence.barrier()
-    _add(group, scope, n, total.name, layout, (left, right))
+    _add(group, scope, n, total.name, layout, staged)
     return total
 
 
@@ -78,6 +83,37 @@ class Lined:
         return f"{self.name} + ({outer} + {row}) * {self.pitch} + {inner}"
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A left operand of a matrix unit in registers, where sums have their elements: as many of a
+    row for each lane as `columns` says. Of two blocks of eight sums a unit takes what a lane has of
+    sixteen elements of the summed axis."""
+
+    name: str
+    columns: int
+
+    def word(self, i: str, k: str, q: int) -> str:
+        """The elements of a quarter of a block: the upper or lower rows, the left or right
+        columns."""
+        at = f"{self.name} + (2 * {i} + {q % 2}) * {self.columns} + {k} / 4 + {q // 2 * 2}"
+        return f"(({at})[0] | (uint)({at})[1] << 16)"
+
+
+def _is_held(layout: Layout, sums: Layout) -> bool:
+    """Whether lanes have a left operand as they have sums: whole rows in a subgroup."""
+    rows, depth = layout
+    same = Spread(depth.size, 2, 4, 1)
+    return rows == sums[0] and depth == same and depth.registers >= 4
+
+
+def _held(group: GroupText, scope: Scope, x: Node, layout: Layout) -> Held:
+    """Put an operand into registers."""
+    tile, nest = group.declare(scope, x.type, layout), group.nest(scope, layout)
+    nest.do(f"{tile.at(nest.position)} = {nest.element(x, nest.position)};")
+    nest.emit()
+    return Held(tile.name, layout[1].registers)
+
+
 def line_axis(layout: Layout, depth: int) -> int:
     """The axis of an operand along which its lines lie: that in whose order lanes have it."""
     shared = [axis for axis in (0, 1) if layout[axis].lanes > 1]
@@ -90,7 +126,7 @@ def lines(x: Node, inner: int) -> tuple[int, int]:
     return pitch, -(-x.shape[1 - inner] * pitch * x.dtype.nbytes // ALIGNED) * ALIGNED
 
 
-def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> Lined:
+def lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> Lined:
     """Put an operand of a matrix unit into the staging area, in lines along the axis in whose
     order lanes have its elements."""
     inner = line_axis(layout, depth)
@@ -114,40 +150,40 @@ def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) 
 
 
 def _add_by_unit(
-    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[Lined, ...]
+    group: GroupText, n: Node, total: str, layout: Layout, left: Lined | Held, right: Lined
 ) -> None:
-    """Multiply by the unit, in blocks of sums: a block takes the rows of two turns of the
-    lane's (see `layout.fragments`) and eight columns. Each quarter of a subgroup says where the
+    """Multiply by the unit, in blocks of sums: a block takes the rows of two turns of a set of
+    lanes (see `layout.fragments`) and eight columns. Each quarter of a subgroup says where the
     lines of one of four blocks of operands are, which are read together."""
     unit = unit_of_group_dot(n, group.info)
     assert unit is not None, "kept for it"
     name, text = group.groups.units[unit.call]
     group.out.functions.define(name, text)
-    reads = [group.groups.blocks[operand.turned] for operand in staged]
-    for read, definition in reads:
-        group.out.functions.define(read, definition)
     out, unrolled = group.out, group.groups.unrolled
     rows, columns = layout
-    left, right = staged
     word = out.dialect.words[32]
     k, i, j, h, x, y = (out.name(kind) for kind in "kijhxy")
     quarter, row = f"{LANE} / 8 % 4", f"{LANE} % 8"
-    first_row = f"{group.place(rows)} / 8 * 8"
-    blocks, wide = rows.registers // 2, columns.size // unit.n
+    first_row, first_column = (f"{group.set_of(s)} * {s.share}" for s in layout)
+    blocks, wide = rows.share // unit.m, columns.share // unit.n
     # Blocks of columns that are read together.
     pair = 2 if wide % 2 == 0 else 1
     depth = n.srcs[0].shape[1]
     with out.block(f"{unrolled}for (int {k} = 0; {k} < {depth}; {k} += {unit.k})"):
         out.do(f"{word} {x}[{blocks}][4];")
         with out.block(f"{unrolled}for (int {i} = 0; {i} < {blocks}; ++{i})"):
-            turn = f"(2 * {i} + {quarter} % 2) * {rows.lanes} + {first_row}"
-            at = left.line(turn, f"{k} + {quarter} / 2 * 8", row)
-            out.do(f"{reads[0][0]}({x}[{i}], {at});")
+            if isinstance(left, Held):
+                for q in range(4):
+                    out.do(f"{x}[{i}][{q}] = {left.word(i, k, q)};")
+            else:
+                block = f"{first_row} + {i} * {unit.m} + {quarter} % 2 * 8"
+                at = left.line(block, f"{k} + {quarter} / 2 * 8", row)
+                out.do(f"{_read_blocks(group, left)}({x}[{i}], {at});")
         with out.block(f"{unrolled}for (int {j} = 0; {j} < {wide}; {j} += {pair})"):
             out.do(f"{word} {y}[4];")
-            column = f"({j} + {quarter} / 2 % {pair}) * {unit.n}"
+            column = f"{first_column} + ({j} + {quarter} / 2 % {pair}) * {unit.n}"
             at = right.line(column, f"{k} + {quarter} % 2 * 8", row)
-            out.do(f"{reads[1][0]}({y}, {at});")
+            out.do(f"{_read_blocks(group, right)}({y}, {at});")
             with (
                 out.block(f"{unrolled}for (int {h} = 0; {h} < {pair}; ++{h})"),
                 out.block(f"{unrolled}for (int {i} = 0; {i} < {blocks}; ++{i})"),
@@ -157,6 +193,11 @@ def _add_by_unit(
                     for turn in range(2)
                 )
                 out.do(f"{name}({first}, {second}, {x}[{i}], {y} + 2 * {h});")
+
+
+def _read_blocks(group: GroupText, operand: Lined) -> str:
+    """The function that reads four blocks of an operand."""
+    return group.out.functions.define(*group.groups.blocks[operand.turned])
 
 
 def _add(

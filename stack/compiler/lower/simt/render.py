@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
@@ -12,8 +12,9 @@ from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.contraction import reduce, scan
 from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, SimtDialect
 from stack.compiler.lower.simt.fence import Fence
-from stack.compiler.lower.simt.group import STAGE, GroupText
-from stack.compiler.lower.simt.mapping import expressions, group_size, map_kernel
+from stack.compiler.lower.simt.group import GroupText
+from stack.compiler.lower.simt.mapping import Mapping, expressions, group_size, map_kernel
+from stack.compiler.lower.simt.pipeline import STAGES
 from stack.compiler.lower.simt.product import dot
 from stack.compiler.lower.simt.statements import block
 from stack.compiler.text.c.render import arguments, headed, parameter
@@ -29,7 +30,8 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def render_cuda(kernel: Kernel, info: DeviceInfo) -> KernelSource:
-    """The kernel in program format `CUDA_C`, with the option `lanes`."""
+    """The kernel in program format `CUDA_C`, with the option `lanes`, and with `scratch` where it
+    has more of it than a text declares."""
     return _render(kernel, CUDA_GROUPS, info)
 
 
@@ -39,18 +41,16 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
         return unit is not None and unit.call in groups.units
 
     lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
-    out, dialect = CWriter(groups.c), groups.c
-    written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
-    mapping = map_kernel(kernel, lanes, groups.together)
-    group = GroupText(out, groups, mapping, Fence(out, groups, written), info)
-    rules = {"reduce": reduce, "scan": scan, "dot": dot}
-    scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
-    for p in kernel.params:
-        parameter(scope, p)
-    block(group, scope, kernel.body)
+    mapping, space = map_kernel(kernel, lanes, groups.together), info.space(SpaceKind.SCRATCHPAD)
+    for stages in STAGES if groups.asynchronous else STAGES[-1:]:
+        group = _written(kernel, groups, mapping, info, stages)
+        if space is None or group.scratch_nbytes <= space.nbytes:
+            break
+    out, dialect = group.out, groups.c
     name = f"{kernel.name}_kernel"
     given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
-    head = [f"    {line}" for line in (*_stage(group), *out.scratch, *group.head)]
+    scratch, given_nbytes = group.scratch()
+    head = [f"    {line}" for line in (*scratch, *group.head)]
     body = "\n".join(
         [
             f"{groups.kernel.format(lanes, _least_groups(kernel, lanes))} {name}({given})\n{{",
@@ -60,7 +60,24 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
         ]
     )
     text = headed(dialect, out.functions.text(), body)
-    return KernelSource(dialect.format, text, name, kernel.params, (("lanes", str(lanes)),))
+    options = {"lanes": lanes} | ({"scratch": given_nbytes} if given_nbytes else {})
+    found = tuple((option, str(n)) for option, n in options.items())
+    return KernelSource(dialect.format, text, name, kernel.params, found)
+
+
+def _written(
+    kernel: Kernel, groups: SimtDialect, mapping: Mapping, info: DeviceInfo, stages: int
+) -> GroupText:
+    """The kernel's body, whose loops copy operands into so many stages."""
+    out = CWriter(groups.c)
+    written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
+    group = GroupText(out, groups, mapping, Fence(out, groups, written), info, stages)
+    rules = {"reduce": reduce, "scan": scan, "dot": dot}
+    scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
+    for p in kernel.params:
+        parameter(scope, p)
+    block(group, scope, kernel.body)
+    return group
 
 
 _LANES = 512
@@ -72,11 +89,3 @@ def _least_groups(kernel: Kernel, lanes: int) -> int:
     """How many groups a unit should have room for. A product hides latency by its own sums."""
     nodes = (n for s in statements(kernel.body) for n in toposort(expressions(s)))
     return 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
-
-
-def _stage(group: GroupText) -> list[str]:
-    """The staging area, as large as the statement that needs most."""
-    d = group.groups.c
-    if not group.staged_nbytes:
-        return []
-    return [f"{d.array} {d.words[8]} {STAGE}[{group.staged_nbytes}] {d.aligned};"]

@@ -21,11 +21,10 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node
 from stack.compiler.lower.simt import memory
-from stack.compiler.lower.simt.group import GroupText
+from stack.compiler.lower.simt.group import GroupText, ScratchArray
 from stack.compiler.lower.simt.layout import Layout
 from stack.compiler.lower.simt.pipeline import pipeline
-from stack.compiler.text.c import control
-from stack.compiler.text.c.memory import scalar
+from stack.compiler.text.c.memory import pointer, scalar
 from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.shared import before
 from stack.compiler.text.c.types import register
@@ -45,10 +44,15 @@ def block(
 
 
 def _keep(group: GroupText, scope: Scope, tiles: Sequence[Node]) -> None:
+    """Compute tiles, those of elementwise operations where they have a layout by themselves."""
     for n in tiles:
-        if n.op in scope.loops and n not in scope.arrays:
+        if n in scope.arrays:
+            continue
+        if n.op in scope.loops:
             scope.arrays[n] = scope.loops[n.op](scope, n)
-            group.done()
+        elif (layout := group.mapping.fixed.get(n)) is not None:
+            scope.arrays[n] = _copied(group, scope, n, layout)
+        group.done()
 
 
 def _for(group: GroupText, scope: Scope, s: For) -> None:
@@ -57,7 +61,7 @@ def _for(group: GroupText, scope: Scope, s: For) -> None:
     firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
     carried = [_copied(group, scope, n, layout) for n, layout in firsts]
     group.done()
-    piped = pipeline(group, s)
+    piped = pipeline(group, scope, s)
     if piped is not None:
         piped.begin(scope, s, (start, stop, step))
     entered = group.fence.loop(s)
@@ -113,7 +117,10 @@ def _if(group: GroupText, scope: Scope, s: If) -> None:
 
 
 def _alloc(group: GroupText, scope: Scope, s: Alloc) -> None:
-    control.alloc(scope, s)
+    m, d = s.memory, scope.out.dialect
+    count = max(m.size, 1)
+    array = ScratchArray(register(d, m.dtype), pointer(m), count, count * m.dtype.nbytes)
+    group.allocated.append(array)
 
 
 def _nothing(group: GroupText, scope: Scope, s: Wait | Barrier) -> None:
