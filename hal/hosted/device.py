@@ -63,6 +63,8 @@ class HostedDevice:
         )
         self.create_timeline, self.signal = self._timelines.create_timeline, self._timelines.signal
         self.wait, self.timestamps = self._timelines.wait, self._timelines.timestamps
+        self.operators = self._programs.operators
+        self.load_operator = self._programs.load_operator
         self.load, self.bind, self.launch = self._programs.load, self._work.bind, self._work.launch
         self.copy, self.fill, self.host_call = (
             self._work.copy,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope, Unsupported
 from hal.core.values import AllocOptions, SharedHandle, Slot
 from hal.hosted.machine import Part
 from hal.hosted.slab import Slab, Slabs
@@ -73,6 +73,10 @@ class DrivenMachine(StreamMachine):
     def reserve(self, nbytes: int) -> DriverMemory:
         """Memory of the driver. Raises MemoryError when there is none."""
 
+    def reserve_shareable(self, nbytes: int) -> DriverMemory:
+        """The same, which `share` names to other processes (Feature.IPC)."""
+        raise Unsupported("this machine shares no memory")
+
     @abstractmethod
     def over(self, slab: Slab) -> DriverMemory:
         """A memory object over memory of the host. Raises InvalidCall when the device cannot use
@@ -92,7 +96,7 @@ class DrivenMachine(StreamMachine):
     def allocate(self, nbytes: int, options: AllocOptions) -> DriverMemory:
         if self.slabs is not None:
             return self.over(self.slabs.allocated(max(nbytes, 1), options))
-        memory = self.reserve(nbytes)
+        memory = self.reserve_shareable(nbytes) if options.shareable else self.reserve(nbytes)
         if options.zero and nbytes:
             whole = Part(memory, 0, nbytes)
             self.finish("alloc", self.fill(whole, b"\0", nbytes, self.own, None))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hal.core.errors import Unsupported
-from hal.core.values import AllocOptions, Collective, Grid, KernelSource, SharedHandle
+from hal.core.values import AllocOptions, Collective, Grid, KernelSource, Operator, SharedHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,15 @@ class BaseMachine(ABC):
     def compile(self, source: KernelSource) -> Any:
         """The program of a source. Raises CompileError; InvalidCall when the entry has other
         parameters."""
+
+    def operators(self) -> Sequence[Operator]:
+        """The vendor's operators (Feature.OPERATORS)."""
+        return ()
+
+    def prepare(self, operator: Operator, constants: Mapping[str, int]) -> Any:
+        """The program of one of them for sizes that meet its conditions. Raises Unsupported for
+        others that it does not take."""
+        raise Unsupported("this machine has no operators")
 
     def unload(self, program: Any) -> None:  # noqa: B027  most programs are memory of Python
         """Give a program back that no operation uses any more."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
-from hal.core.errors import CompileError, DeviceLost, Failure, FailureKind, Scope
+from hal.core.errors import CompileError, DeviceLost, Failure, FailureKind, Scope, Unsupported
 from hal.core.spec import hookimpl
-from hal.core.values import KernelSource, Launchable, Program
+from hal.core.values import KernelSource, Launchable, Operator, Program
 from hal.hosted.lock import LOCK
 from hal.hosted.session import Session
 from hal.hosted.watch import NoProgress, watched
@@ -59,7 +60,7 @@ class Loaded:
 
 
 class Programs:
-    """The hook that loads programs, and their end."""
+    """The hooks that load programs and vendor operators, and their end."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -77,6 +78,29 @@ class Programs:
             with LOCK:
                 self._live.add(loaded)
         return Program(session.name, epoch, loaded, source.entry, source.params)
+
+    @hookimpl
+    def operators(self) -> Sequence[Operator]:
+        return self._session.machine.operators()
+
+    @hookimpl
+    def load_operator(self, operator: Operator, constants: Mapping[str, int]) -> Program:
+        session, where = self._session, f"{self._session.name}.load_operator"
+        if operator not in session.machine.operators():
+            raise Unsupported(f"{where}: {operator.name!r} is no operator of this device")
+        if constants.keys() != operator.conditions.keys():
+            asked = ", ".join(operator.conditions)
+            raise Unsupported(f"{where}: {operator.name} takes the constants {asked}")
+        for name, multiple in operator.conditions.items():
+            if constants[name] < 1 or constants[name] % multiple:
+                text = f"{name} is {constants[name]}, and must be a multiple of {multiple}"
+                raise Unsupported(f"{where}: {operator.name}: {text}")
+        with session.calling("load_operator") as epoch:
+            session.give_back()
+            loaded = Loaded(session, session.machine.prepare(operator, constants))
+            with LOCK:
+                self._live.add(loaded)
+        return Program(session.name, epoch, loaded, operator.name, operator.params)
 
     def _compiled(self, source: KernelSource) -> Any:
         """The machine's program. A compiler that does not return loses the device."""

@@ -3,6 +3,7 @@ with wheels."""
 
 from __future__ import annotations
 
+import ctypes.util
 import re
 import subprocess
 from importlib.util import find_spec
@@ -10,7 +11,10 @@ from pathlib import Path
 
 import cffi
 import pytest
-from hal_plugin_cuda import context, describe, driver, find, nvrtc, programs
+from hal_plugin_cuda import context, describe, driver, find, lt, nvrtc, programs, shared
+
+from hal.core.dtypes import DType
+from hal.core.errors import Unsupported
 
 
 def folder(package: str) -> Path | None:
@@ -19,18 +23,38 @@ def folder(package: str) -> Path | None:
     return next(Path(p) / "include" for p in found.submodule_search_locations or ())
 
 
-HEADERS = {"cuda.h": folder("cuda_runtime"), "nvrtc.h": folder("cuda_nvrtc")}
+HEADERS = {
+    "cuda.h": folder("cuda_runtime"),
+    "nvrtc.h": folder("cuda_nvrtc"),
+    "cublasLt.h": folder("cublas"),
+}
 pytestmark = pytest.mark.skipif(
-    None in HEADERS.values(), reason="headers are not installed; `make cuda-text` installs them"
+    HEADERS["cuda.h"] is None or HEADERS["nvrtc.h"] is None,
+    reason="headers are not installed; `make cuda-text` installs them",
 )
-_INTEGERS = r"\b(CUresult|CUdevice|CUdevice_attribute|CUfunction_attribute|nvrtcResult)\b"
+needs_lt = pytest.mark.skipif(
+    HEADERS["cublasLt.h"] is None,
+    reason="cuBLASLt is not installed; `pip install nvidia-cublas-cu12` (600 MB)",
+)
+_INTEGERS = (
+    r"\b(CUresult|CUdevice|CUdevice_attribute|CUfunction_attribute|nvrtcResult"
+    r"|CUmemAllocationGranularity_flags|CUmemAllocationHandleType"
+    r"|cublasStatus_t|cublasComputeType_t|cudaDataType_t|cudaDataType)\b"
+)
+FOLDERS = (*HEADERS.values(), Path(__file__).parent)
+INCLUDES = [
+    *("-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__"),
+    *(f"-I{path}" for path in FOLDERS if path is not None),
+]
+"""With `crt/host_defines.h`, which comes with the compiler for the host alone, and without types of
+narrow floats, which are classes of C++."""
 _NAMED = r"(.*[ *])(?!int$|char$|short$|long$|size_t$|void$|CU)[A-Za-z_]\w*(\[\])?$"
 
 
 def text_of(header: str) -> str:
     """The header as C sees it, with every version of every function."""
     path = Path(str(HEADERS[header])) / header
-    command = ["gcc", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", "-x", "c", str(path)]
+    command = ["gcc", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", *INCLUDES, "-x", "c", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout
 
@@ -40,10 +64,11 @@ def signatures(text: str) -> dict[str, str]:
     text = re.sub(_INTEGERS, "int", " ".join(text.split()))
     text = text.replace("CUhostFn fn", "void (*)(void *)").replace("CUdeviceptr_v2", "CUdeviceptr")
     text = text.replace("CUDA_KERNEL_NODE_PARAMS_v2", "CUDA_KERNEL_NODE_PARAMS")
-    text = re.sub(r"\b(CUgraphNode|nvrtcProgram) \*\w+", r"\1 *", text)
+    text = re.sub(r"\b(CUgraphNode|nvrtcProgram|cublasLt\w+_t) ?\*(?: const)? ?\w+", r"\1 *", text)
+    text = re.sub(r"\bcudaStream_t\b", "void *", text)
     found = {}
     for name, given in re.findall(
-        r"\b((?:cu|nvrtc)[A-Z]\w*) ?\(((?:[^()]|\([^()]*\))*)\) ?;", text
+        r"\b((?:cu|nvrtc|cublasLt)[A-Z]\w*) ?\(((?:[^()]|\([^()]*\))*)\) ?;", text
     ):
         types = (re.sub(_NAMED, r"\1\2", one.strip()) for one in given.split(","))
         found[name] = ",".join(re.sub(r"\s|\[\]", "", one) for one in types)
@@ -52,8 +77,12 @@ def signatures(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("header", "ours"),
-    [("cuda.h", driver.HEADER), ("nvrtc.h", nvrtc.HEADER)],
-    ids=["cuda", "nvrtc"],
+    [
+        ("cuda.h", driver.HEADER),
+        ("nvrtc.h", nvrtc.HEADER),
+        pytest.param("cublasLt.h", lt.HEADER, marks=needs_lt),
+    ],
+    ids=["cuda", "nvrtc", "lt"],
 )
 def test_functions_are_declared_as_the_vendor_does(header: str, ours: Path) -> None:
     theirs, found = signatures(text_of(header)), signatures(ours.read_text())
@@ -77,6 +106,18 @@ def test_structures_lie_as_the_vendor_s_do(tmp_path: Path) -> None:
         f'_Static_assert(offsetof({kind}_v2, {theirs}) == {ffi.offsetof(kind, ours)}, "{ours}");'
         for ours, theirs in fields.items()
     ]
+    for ours, theirs in (
+        ("CUmemAllocationProp", {
+            "type": "type", "handles": "requestedHandleTypes", "location": "location",
+            "attributes": "win32HandleMetaData", "flags": "allocFlags",
+        }),
+        ("CUmemAccessDesc", {"location": "location", "flags": "flags"}),
+    ):  # fmt: skip
+        rows.append(f'_Static_assert(sizeof({ours}) == {ffi.sizeof(ours)}, "size");')
+        rows += [
+            f'_Static_assert(offsetof({ours}, {b}) == {ffi.offsetof(ours, a)}, "{a}");'
+            for a, b in theirs.items()
+        ]
     check(tmp_path, rows)
 
 
@@ -86,7 +127,15 @@ def test_numbers_are_the_vendor_s(tmp_path: Path) -> None:
         f"{device}MAX_THREADS_PER_BLOCK": describe._THREADS,
         f"{device}MAX_GRID_DIM_X": describe._GRID[0],
         f"{device}MAX_GRID_DIM_Z": describe._GRID[2],
-        f"{device}MAX_SHARED_MEMORY_PER_BLOCK": describe._SHARED,
+        f"{device}MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": describe._SHARED,
+        f"{device}VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED": describe._MAPPING,
+        f"{device}HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED": describe._DESCRIPTORS,
+        "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": programs._GIVEN_SHARED,
+        "CU_MEM_ALLOCATION_TYPE_PINNED": shared._PINNED,
+        "CU_MEM_LOCATION_TYPE_DEVICE": shared._ON_DEVICE,
+        "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR": shared._DESCRIPTOR,
+        "CU_MEM_ACCESS_FLAGS_PROT_READWRITE": shared._READ_WRITE,
+        "CU_MEM_ALLOC_GRANULARITY_MINIMUM": shared._LEAST,
         f"{device}CLOCK_RATE": describe._CLOCK,
         f"{device}MULTIPROCESSOR_COUNT": describe._UNITS,
         f"{device}ECC_ENABLED": describe._ECC,
@@ -109,6 +158,39 @@ def test_numbers_are_the_vendor_s(tmp_path: Path) -> None:
     check(tmp_path, [f'_Static_assert({name} == {n}, "{name}");' for name, n in known.items()])
 
 
+@needs_lt
+def test_what_is_said_of_the_vendor_s_products_is_so(tmp_path: Path) -> None:
+    ffi = cffi.FFI()
+    ffi.cdef(lt.HEADER.read_text())
+    kind = "cublasLtMatmulHeuristicResult_t"
+    numbers = {
+        "CUDA_R_32F": lt._TYPES[DType.F32],
+        "CUDA_R_16F": lt._TYPES[DType.F16],
+        "CUDA_R_16BF": lt._TYPES[DType.BF16],
+        "CUBLAS_COMPUTE_32F": lt._SUMS_F32,
+        f"sizeof({kind})": ffi.sizeof(kind),
+        f"offsetof({kind}, algo)": ffi.offsetof(kind, "algo"),
+        f"offsetof({kind}, state)": ffi.offsetof(kind, "state"),
+    }
+    assert lt._TYPES[DType.F32] == lt._SCALES_F32
+    rows = [f'_Static_assert({name} == {n}, "{name}");' for name, n in numbers.items()]
+    check(tmp_path, ["#include <cublasLt.h>", *rows])
+
+
+@needs_lt
+def test_the_library_says_why_it_makes_no_product_here() -> None:
+    """Its functions are called as they are declared; without a GPU it makes no handle."""
+    operators = lt.operators(12)
+    assert [o.conditions["k"] for o in operators] == [4, 8, 8]
+    ffi, native = lt._library(12)
+    layout = ffi.new("cublasLtMatrixLayout_t *")
+    assert not native.cublasLtMatrixLayoutCreate(layout, lt._TYPES[DType.BF16], 8, 16, 8)
+    assert not native.cublasLtMatrixLayoutDestroy(layout[0])
+    if ctypes.util.find_library("cuda") is None:
+        with pytest.raises(Unsupported, match="matmul: cuBLASLt: the library was not initialized"):
+            lt.Product(None, operators[0], {"m": 1, "n": 4, "k": 4}, 12)  # type: ignore[arg-type]
+
+
 def test_every_error_that_ends_a_context_is_known() -> None:
     """The header says at each what must end: the context, or the process."""
     text = (Path(str(HEADERS["cuda.h"])) / "cuda.h").read_text()
@@ -124,6 +206,6 @@ def check(tmp_path: Path, rows: list[str]) -> None:
     file = tmp_path / "check.c"
     heads = ("#define __CUDA_API_VERSION_INTERNAL", "#include <cuda.h>", "#include <stddef.h>")
     file.write_text("\n".join((*heads, *rows)))
-    command = ["gcc", "-fsyntax-only", "-I", str(HEADERS["cuda.h"]), str(file)]
+    command = ["gcc", "-fsyntax-only", *INCLUDES, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert not done.returncode, done.stderr

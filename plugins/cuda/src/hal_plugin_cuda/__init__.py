@@ -2,4 +2,5 @@
 
 `plugin` lists and opens devices, `find` finds them, `describe` says what they are, `driver` has the
 driver's functions, `machine` does the work on `streams` and `graphs`, `programs` loads what `nvrtc`
-compiles and checks it by `cubin`."""
+compiles and checks it by `cubin`. `shared` is memory for other processes, `lt` the vendor's
+products; `wheels` finds the vendor's libraries."""

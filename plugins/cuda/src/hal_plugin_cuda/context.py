@@ -14,10 +14,9 @@ from typing import Any
 
 from hal.hosted.idle import Spent
 from hal.hosted.pins import Pins
+from hal.hosted.staged import STAGE_NBYTES
 from hal_plugin_cuda.driver import NOT_READY, STICKY, Driver, DriverError
 
-STAGE_NBYTES = 4 << 20
-"""What of a copy goes through pinned memory at a time."""
 _NON_BLOCKING, _PORTABLE, _MAPPED = 1, 1, 3
 """`CU_STREAM_NON_BLOCKING`, `CU_MEMHOSTALLOC_PORTABLE`, `CU_MEMHOSTREGISTER_PORTABLE|DEVICEMAP`."""
 
@@ -31,6 +30,8 @@ class Context:
         self.native = driver.made("CUcontext", "cuCtxCreate_v2", 0, device)
         self.lives = True
         """Whether what is in it can be given back."""
+        self.hangs = False
+        """Whether something in it does not end, and may use memory as long as the process lives."""
         self.held: list[object] = []
         """What its operations may still use of the host, as nobody knows when they end."""
         self.events: list[Any] = []
@@ -51,7 +52,7 @@ class Context:
     def end(self, name: str, native: Any) -> None:
         """Give something back by the driver's function, once nothing runs: many of these wait for
         that, and a host function, in which Python may forget a thing, must not call the driver."""
-        self.when_idle(partial(self._end, name, native))
+        self.when_idle(partial(self.give_back, name, native))
 
     def when_idle(self, call: Callable[[], object]) -> None:
         """Have something called by `tidy`, if things can be given back then."""
@@ -64,9 +65,10 @@ class Context:
             with self:
                 self._spent.tidy(until_s)
 
-    def _end(self, name: str, native: Any) -> None:
+    def give_back(self, name: str, *args: Any) -> None:
+        """Do so now, by the driver's function."""
         try:
-            self.driver.call(name, native)
+            self.driver.call(name, *args)
         except DriverError as error:
             if error.number not in STICKY:  # of which an operation tells
                 raise
@@ -81,7 +83,7 @@ class Context:
         self.driver.call("cuMemHostRegister_v2", at, end - start, _MAPPED)
 
     def _unregister(self, start: int) -> None:
-        self._end("cuMemHostUnregister", self.driver.ffi.cast("void *", start))
+        self.give_back("cuMemHostUnregister", self.driver.ffi.cast("void *", start))
 
     def close(self) -> None:
         """Give back everything that is in it."""
@@ -95,7 +97,7 @@ class Context:
         if self.lives and not hangs:
             self.driver.library.cuCtxDestroy_v2(self.native)
             self._spent.clear()
-        self.lives = False
+        self.lives, self.hangs = False, hangs
 
 
 class Event:

@@ -20,9 +20,11 @@ from hal.core.values import CUDA_C, PTX
 from hal_plugin_cuda.choice import PLUGIN, Choice
 from hal_plugin_cuda.driver import Driver, shown
 from hal_plugin_cuda.find import summary
+from hal_plugin_cuda.lt import operators
 
-_THREADS, _GRID, _SHARED, _CLOCK, _UNITS, _ECC = 1, (5, 6, 7), 8, 13, 16, 32
+_THREADS, _GRID, _CLOCK, _UNITS, _ECC, _SHARED = 1, (5, 6, 7), 13, 16, 32, 97
 _MEMORY_CLOCK, _BUS_BITS, _L2, _MAJOR, _MINOR, _HOST_POINTERS = 36, 37, 38, 75, 76, 91
+_MAPPING, _DESCRIPTORS = 102, 103
 """Numbers of `CUdevice_attribute`."""
 
 _GRANULARITY = 256
@@ -107,17 +109,16 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         ),
         formats=(CUDA_C, PTX),
         features=frozenset(Feature)
-        - _LACKING
-        - (set() if fact(_HOST_POINTERS) else {Feature.IMPORT_HOST}),
+        - {Feature.MAP, Feature.GROUP_IPC}
+        - (set() if fact(_HOST_POINTERS) else {Feature.IMPORT_HOST})
+        - (set() if fact(_MAPPING) and fact(_DESCRIPTORS) else {Feature.IPC})
+        - (set() if operators(driver.major) else {Feature.OPERATORS}),
         matrix_units=_units(matrix) if cc >= 80 else (),
         links=tuple(
             Link(f"{PLUGIN}:{i}", "host", 0, 0) for i in range(place.count) if i != place.index
         ),
         facts=facts,
     )
-
-
-_LACKING = {Feature.MAP, Feature.IPC, Feature.GROUP_IPC, Feature.OPERATORS}
 
 
 def _dtypes(f32: float, f64: float) -> dict[DType, float]:

@@ -16,6 +16,24 @@ typedef struct {
     void *kernel;
     CUcontext context;
 } CUDA_KERNEL_NODE_PARAMS;
+typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct {
+    int type, id;
+} CUmemLocation;
+typedef struct {
+    int type, handles;
+    CUmemLocation location;
+    void *attributes;
+    struct {
+        unsigned char compression, rdma;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+} CUmemAllocationProp;
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
 void *memmove(void *, const void *, size_t);
 int cuInit(unsigned int);
 int cuDriverGetVersion(int *);
@@ -32,6 +50,17 @@ int cuCtxPushCurrent_v2(CUcontext);
 int cuCtxPopCurrent_v2(CUcontext *);
 int cuMemAlloc_v2(CUdeviceptr *, size_t);
 int cuMemFree_v2(CUdeviceptr);
+int cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *, int);
+int cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                unsigned long long);
+int cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+int cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+int cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+int cuMemUnmap(CUdeviceptr, size_t);
+int cuMemAddressFree(CUdeviceptr, size_t);
+int cuMemRelease(CUmemGenericAllocationHandle);
+int cuMemExportToShareableHandle(void *, CUmemGenericAllocationHandle, int, unsigned long long);
+int cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *, void *, int);
 int cuMemHostAlloc(void **, size_t, unsigned int);
 int cuMemFreeHost(void *);
 int cuMemHostRegister_v2(void *, size_t, unsigned int);
@@ -52,6 +81,7 @@ int cuEventElapsedTime(float *, CUevent, CUevent);
 int cuModuleLoadData(CUmodule *, const void *);
 int cuModuleUnload(CUmodule);
 int cuModuleGetFunction(CUfunction *, CUmodule, const char *);
+int cuFuncSetAttribute(CUfunction, int, int);
 int cuFuncGetAttribute(int *, int, CUfunction);
 int cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                    unsigned int, unsigned int, CUstream, void **, void **);

@@ -50,6 +50,11 @@ class Driver:
         self.host: Any = self.ffi.dlopen(None)
         self.version: int = self.made("int", "cuDriverGetVersion")
 
+    @property
+    def major(self) -> int:
+        """The version of CUDA that it is for."""
+        return self.version // 1000
+
     def call(self, name: str, *args: Any) -> None:
         """Call a function. Raises DriverError with its name and the driver's words."""
         number = getattr(self.library, name)(*args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,20 +19,23 @@ from hal.core.errors import (
     PluginError,
     Scope,
 )
-from hal.core.values import Grid, KernelSource
+from hal.core.values import Grid, KernelSource, Operator, SharedHandle
 from hal.hosted.device import HostedDevice
-from hal.hosted.driven import DrivenMachine, DriverMemory
+from hal.hosted.driven import DriverMemory
 from hal.hosted.forks import starts
 from hal.hosted.machine import Part
 from hal.hosted.order import Order
 from hal.hosted.slab import Slab
+from hal.hosted.staged import StagedMachine
 from hal.hosted.streams import RUNNING, After
 from hal_plugin_cuda import driver as cuda
 from hal_plugin_cuda.choice import Choice
-from hal_plugin_cuda.context import STAGE_NBYTES, Block, Context, Event, Mark, Stream
+from hal_plugin_cuda.context import Block, Context, Event, Mark, Stream
 from hal_plugin_cuda.describe import capability, describe
 from hal_plugin_cuda.driver import Driver, DriverError
+from hal_plugin_cuda.lt import BoundProduct, Product, operators
 from hal_plugin_cuda.programs import Bound, Loaded, Programs
+from hal_plugin_cuda.shared import Mapped, attached, shareable
 
 _QUEUED = RUNNING + 1
 _DEPTH = 900
@@ -72,7 +75,7 @@ class _Joined:
         self.context.end("cuGraphDestroy", self.graph)
 
 
-class CudaMachine(DrivenMachine):
+class CudaMachine(StagedMachine):
     """One context; a stream is a stream of it, and a mark is two events."""
 
     meanings: ClassVar[Mapping[int, tuple[FailureKind, Scope]]] = {
@@ -115,22 +118,37 @@ class CudaMachine(DrivenMachine):
     # memory
 
     def reserve(self, nbytes: int) -> DriverMemory:
+        context = self._context
+
+        def made() -> Block:
+            with context:
+                address = self._driver.made("CUdeviceptr", "cuMemAlloc_v2", max(nbytes, 1))
+            return Block(context, address, partial(context.end, "cuMemFree_v2", address))
+
+        return self._had(made)
+
+    def reserve_shareable(self, nbytes: int) -> DriverMemory:
+        return self._had(lambda: shareable(self._context, self._device, nbytes))
+
+    def _had(self, made: Callable[[], Block | Mapped]) -> DriverMemory:
         """What was freed while the device worked is with the driver at the latest when it has no
         memory otherwise."""
-        context = self._context
         for until_s in (0.0, time.monotonic() + self._progress_s):
-            context.tidy(until_s)
+            self._context.tidy(until_s)
             try:
-                with context:
-                    address = self._driver.made("CUdeviceptr", "cuMemAlloc_v2", max(nbytes, 1))
-                return _memory(
-                    Block(context, address, partial(context.end, "cuMemFree_v2", address))
-                )
+                return _memory(made())
             except DriverError as error:
                 if error.number != cuda.OUT_OF_MEMORY:
                     raise
                 refused = error
         raise MemoryError(str(refused))
+
+    def share(self, memory: DriverMemory, nbytes: int) -> SharedHandle:
+        assert isinstance(memory.native, Mapped), "allocated shareable"
+        return memory.native.exported(nbytes)
+
+    def attach(self, shared: SharedHandle) -> DriverMemory:
+        return _memory(attached(self._context, self._device, shared))
 
     def release(self, memory: DriverMemory) -> None:
         super().release(memory)
@@ -162,12 +180,19 @@ class CudaMachine(DrivenMachine):
     def compile(self, source: KernelSource) -> Loaded:
         return self._programs.load(source, self._context)
 
-    def unload(self, program: Loaded) -> None:
+    def operators(self) -> Sequence[Operator]:
+        return operators(self._driver.major)
+
+    def prepare(self, operator: Operator, constants: Mapping[str, int]) -> Product:
+        with self._context:
+            return Product(self._context, operator, constants, self._driver.major)
+
+    def unload(self, program: Loaded | Product) -> None:
         program.unload()
         self._context.tidy()
 
-    def bound(self, program: Loaded) -> Bound:
-        return Bound(program)
+    def bound(self, program: Loaded | Product) -> Bound | BoundProduct:
+        return BoundProduct(program) if isinstance(program, Product) else Bound(program)
 
     # streams
 
@@ -175,75 +200,49 @@ class CudaMachine(DrivenMachine):
         self._context.tidy()
         return Stream(self._context)
 
-    def launch(self, bound: Bound, grid: Grid, stream: Stream, after: After) -> Mark:
+    def launch(self, bound: Bound | BoundProduct, grid: Grid, stream: Stream, after: After) -> Mark:
         if 0 in grid:
             return self.nothing(stream, after)
         with self._context:
-            begin = self._begun(stream, after)
+            begin = self.begun(stream, after)
+            if isinstance(bound, BoundProduct):
+                if said := bound.loaded.start(bound.addresses, stream.native):
+                    raise OperationFailed(self.failed("launch matmul", 0, said))
+                return self.ended(stream, begin)
             number = self._library.cuLaunchKernel(
-                bound.function, *grid, bound.lanes, 1, 1, 0, stream.native, bound.cells, self._null
+                *(bound.function, *grid, bound.lanes, 1, 1, bound.scratch),
+                *(stream.native, bound.cells, self._null),
             )
             if number:
                 raise self._refused(f"launch {bound.loaded.entry}", number)
-            return self._ended(stream, begin)
-
-    def copy(
-        self,
-        dst: Part | memoryview,
-        src: Part | memoryview,
-        nbytes: int,
-        stream: Stream,
-        after: After,
-    ) -> Mark:
-        kept: list[object] = []
-        with stream.turn, self._context, self._translated("copy"):
-            begin = self._begun(stream, after)
-            to, of = self._host(dst, writes=True), self._host(src, writes=False)
-            if to is not None and of is not None:
-                self._on_host(to, of, nbytes, stream, kept)
-            elif isinstance(dst, Part) and of is not None:
-                self._through(_address(dst), of, nbytes, stream, kept, into=True)
-            elif isinstance(src, Part) and to is not None:
-                self._through(_address(src), to, nbytes, stream, kept, into=False)
-            elif isinstance(dst, Part) and isinstance(src, Part):
-                self._move(_address(dst), _address(src), nbytes, stream)
-            return self._ended(stream, begin, kept)
-
-    def fill(self, dst: Part, pattern: bytes, nbytes: int, stream: Stream, after: After) -> Mark:
-        kept: list[object] = []
-        unit = pattern[:1] if len({*pattern}) == 1 else pattern
-        address, ffi = _address(dst), self._driver.ffi
-        with stream.turn, self._context, self._translated("fill"):
-            begin = self._begun(stream, after)
-            if (host := self._host(dst, writes=True)) is not None:
-                whole = ffi.from_buffer("char[]", pattern * (nbytes // len(pattern)))
-                self._on_host(host, whole, nbytes, stream, kept)
-            elif len(unit) in (1, 2, 4) and address % len(unit) == 0:
-                value, count = int.from_bytes(unit, "little"), nbytes // len(unit)
-                name = f"cuMemsetD{8 * len(unit)}Async"
-                if count:
-                    self._driver.call(name, address, value, count, stream.native)
-            elif nbytes:
-                source, done = ffi.from_buffer("char[]", unit), len(unit)
-                self._through(address, source, done, stream, kept, into=True)
-                while done < nbytes:  # what is filled fills as much again
-                    self._move(address + done, address, min(done, nbytes - done), stream)
-                    done *= 2
-            return self._ended(stream, begin, kept)
+            return self.ended(stream, begin)
 
     def nothing(self, stream: Stream, after: After) -> Mark:
         with self._context, self._translated("marker"):
-            return self._ended(stream, self._begun(stream, after))
+            return self.ended(stream, self.begun(stream, after))
 
-    def _host(self, side: Part | memoryview, *, writes: bool) -> Any:
-        """Where the bytes are in the host's memory; None for the device's own. The driver would
-        wait for the stream at a copy or fill that concerns the host's memory alone."""
+    @contextmanager
+    def at_work(self, stream: Stream, operation: str) -> Iterator[None]:
+        with stream.turn, self._context, self._translated(operation):
+            yield
+
+    def address(self, part: Part) -> int:
+        return int(part.memory.native.address + part.offset)
+
+    def host(self, side: Part | memoryview, *, writes: bool) -> Any:
         if isinstance(side, Part):
             host = side.memory.native.host
             return None if host is None else host + side.offset
         return self._driver.ffi.from_buffer("char[]", side, require_writable=writes)
 
-    def _begun(self, stream: Stream, after: After) -> Event:
+    def constant(self, data: bytes) -> Any:
+        return self._driver.ffi.from_buffer("char[]", data)
+
+    def stage(self, stream: Stream) -> tuple[Any, int]:
+        stage = stream.stage()
+        return stage, int(self._driver.ffi.cast("uintptr_t", stage))
+
+    def begun(self, stream: Stream, after: After) -> Event:
         """The event behind which an operation runs: the stream's last one, or one of its own behind
         other streams' marks."""
         if len(stream.waiting) >= _DEPTH:
@@ -256,7 +255,7 @@ class CudaMachine(DrivenMachine):
         self._driver.call("cuEventRecord", event.native, stream.native)
         return event
 
-    def _ended(self, stream: Stream, begin: Event, kept: object = None) -> Mark:
+    def ended(self, stream: Stream, begin: Event, kept: object = None) -> Mark:
         event = Event(self._context)
         number = self._library.cuEventRecord(event.native, stream.native)
         if number:
@@ -283,35 +282,18 @@ class CudaMachine(DrivenMachine):
                 )
             time.sleep(50e-6)
 
-    def _move(self, dst: int, src: int, nbytes: int, stream: Stream) -> None:
+    def move(self, dst: int, src: int, nbytes: int, stream: Stream) -> None:
         if nbytes:
             self._driver.call("cuMemcpyAsync", dst, src, nbytes, stream.native)
 
-    def _through(
-        self,
-        address: int,
-        host: Any,
-        nbytes: int,
-        stream: Stream,
-        kept: list[object],
-        *,
-        into: bool,
-    ) -> None:
-        """Copy between the device and memory of the host, through pinned memory: the driver would
-        wait for the stream before it touches any other."""
-        stage = stream.stage()
-        fixed = int(self._driver.ffi.cast("uintptr_t", stage))
-        kept.append(host)
-        for start in range(0, nbytes, STAGE_NBYTES):
-            count = min(STAGE_NBYTES, nbytes - start)
-            if into:
-                self._on_host(stage, host + start, count, stream, kept)
-                self._move(address + start, fixed, count, stream)
-            else:
-                self._move(fixed, address + start, count, stream)
-                self._on_host(host + start, stage, count, stream, kept)
+    def set(self, address: int, unit: bytes, count: int, stream: Stream) -> bool:
+        fits = len(unit) in (1, 2, 4) and address % len(unit) == 0
+        if fits:
+            name, value = f"cuMemsetD{8 * len(unit)}Async", int.from_bytes(unit, "little")
+            self._driver.call(name, address, value, count, stream.native)
+        return fits
 
-    def _on_host(self, dst: Any, src: Any, nbytes: int, stream: Stream, kept: list[object]) -> None:
+    def on_host(self, dst: Any, src: Any, nbytes: int, stream: Stream, kept: list[object]) -> None:
         """Have a thread of the driver copy bytes of the host when the stream comes to that."""
         if nbytes:
             handle = self._driver.ffi.new_handle((dst, src, nbytes))
@@ -325,6 +307,8 @@ class CudaMachine(DrivenMachine):
 
     def joined(self, launches: Sequence[tuple[Bound, Grid]]) -> _Joined | None:
         ffi, made = self._driver.ffi, self._driver.made
+        if any(isinstance(bound, BoundProduct) for bound, _ in launches):
+            return None
         with self._context, self._translated("record"):
             graph, nodes = made("CUgraph", "cuGraphCreate", 0), []
             before: Any = (ffi.NULL, 0)
@@ -333,6 +317,7 @@ class CudaMachine(DrivenMachine):
                     continue
                 facts = ffi.new("CUDA_KERNEL_NODE_PARAMS *")
                 facts.func, facts.params = bound.function, bound.cells
+                facts.shared_nbytes = bound.scratch
                 facts.gx, facts.gy, facts.gz = grid
                 facts.bx, facts.by, facts.bz = bound.lanes, 1, 1
                 node = made("CUgraphNode", "cuGraphAddKernelNode_v2", graph, *before, facts)
@@ -343,7 +328,7 @@ class CudaMachine(DrivenMachine):
 
     def launch_joined(self, joined: _Joined, stream: Stream, after: After) -> Mark:
         with self._context, self._translated("replay"):
-            begin = self._begun(stream, after)
+            begin = self.begun(stream, after)
             for i, (bound, node, facts, version) in enumerate(joined.nodes):
                 if bound.version != version:
                     self._driver.call(
@@ -351,7 +336,7 @@ class CudaMachine(DrivenMachine):
                     )
                     joined.nodes[i] = (bound, node, facts, bound.version)
             self._driver.call("cuGraphLaunch", joined.executable, stream.native)
-            return self._ended(stream, begin, joined)
+            return self.ended(stream, begin, joined)
 
     # states and times
 
@@ -405,9 +390,5 @@ class CudaMachine(DrivenMachine):
         )
 
 
-def _memory(block: Block) -> DriverMemory:
-    return DriverMemory(block, block.address.to_bytes(8, "little"))
-
-
-def _address(part: Part) -> int:
-    return int(part.memory.native.address + part.offset)
+def _memory(native: Block | Mapped) -> DriverMemory:
+    return DriverMemory(native, native.address.to_bytes(8, "little"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import cffi
 
 from hal.core.errors import CompileError, PluginError
 from hal.hosted.texts import checked, error_line
+from hal_plugin_cuda.wheels import libraries, majors
 
 HEADER = Path(__file__).with_name("nvrtc.h")
 _ABSENT = (
@@ -50,12 +50,8 @@ class Compiler:
         """The compute capabilities that it knows, 80 being 8.0."""
 
     def _opened(self, driver: int) -> Any:
-        spec = find_spec("nvidia")
-        folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-        wheels = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
-        for major in range(driver, 11, -1):
-            name = f"libnvrtc.so.{major}"
-            for found in (*(path for path in wheels if path.endswith(f"/{name}")), name):
+        for major in majors(driver):
+            for found in (*libraries("libnvrtc", (major,)), f"libnvrtc.so.{major}"):
                 try:
                     return self._ffi.dlopen(found)
                 except OSError:

@@ -22,8 +22,8 @@ BUILD = "1"
 """Part of every key in the cache; changes when the way of building changes."""
 _CELL = 8
 """The bytes that each parameter of a kernel has for itself."""
-_THREADS_OF_BLOCK = 0
-"""`CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`."""
+_THREADS_OF_BLOCK, _GIVEN_SHARED = 0, 8
+"""`CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK` and `_MAX_DYNAMIC_SHARED_SIZE_BYTES`."""
 
 
 def sizes(params: tuple[Param, ...]) -> tuple[int, ...]:
@@ -48,7 +48,8 @@ def chip(cc: int, known: tuple[int, ...]) -> int:
 
 @dataclass(eq=False, slots=True)
 class Loaded:
-    """A kernel that the driver has loaded, to be launched in blocks of `lanes` threads."""
+    """A kernel that the driver has loaded, to be launched in blocks of `lanes` threads, which are
+    given `scratch` bytes of shared memory beside what the program declares."""
 
     entry: str
     context: Context
@@ -56,6 +57,7 @@ class Loaded:
     function: Any
     params: tuple[Param, ...]
     lanes: int
+    scratch: int
 
     def unload(self) -> None:
         """Give the module back."""
@@ -65,7 +67,7 @@ class Loaded:
 class Bound:
     """A kernel with its arguments, each in a cell of 8 bytes. `version` grows when one changes."""
 
-    __slots__ = ("_first", "_memory", "cells", "function", "lanes", "loaded", "version")
+    __slots__ = ("_first", "_memory", "cells", "function", "lanes", "loaded", "scratch", "version")
 
     def __init__(self, loaded: Loaded) -> None:
         ffi = loaded.context.driver.ffi
@@ -73,7 +75,8 @@ class Bound:
         self._first = [sum(counts[:i]) for i in range(len(counts))]
         self._memory = ffi.new("unsigned char[]", max(_CELL * sum(counts), _CELL))
         self.cells = ffi.new("void *[]", [self._memory + _CELL * i for i in range(sum(counts))])
-        self.loaded, self.function, self.lanes = loaded, loaded.function, loaded.lanes
+        self.loaded, self.function = loaded, loaded.function
+        self.lanes, self.scratch = loaded.lanes, loaded.scratch
         self.version = 0
 
     def put(self, index: int, arg: Part | float) -> None:
@@ -97,7 +100,8 @@ class Programs:
     def load(self, source: KernelSource, context: Context) -> Loaded:
         """Build a source, in `cuda-c/1` or `ptx/1`, and check its entry. Raises CompileError,
         InvalidCall, and PluginError when there is no compiler."""
-        lanes = whole_options(source, ("lanes",))["lanes"] or 1
+        options = whole_options(source, ("lanes", "scratch"))
+        lanes, scratch = options["lanes"] or 1, options["scratch"]
         image = self._compiled(source) if source.format == CUDA_C else _ptx(source)
         driver = self._driver
         try:
@@ -107,9 +111,11 @@ class Programs:
                 name = source.entry.encode()
                 function = driver.made("CUfunction", "cuModuleGetFunction", module, name)
                 most = driver.made("int", "cuFuncGetAttribute", _THREADS_OF_BLOCK, function)
+                if scratch:
+                    driver.call("cuFuncSetAttribute", function, _GIVEN_SHARED, scratch)
         except DriverError as error:
             raise CompileError(f"{source.entry} does not load: {error}", str(error)) from error
-        loaded = Loaded(source.entry, context, module, function, source.params, lanes)
+        loaded = Loaded(source.entry, context, module, function, source.params, lanes, scratch)
         if lanes > most:
             loaded.unload()
             text = f"{source.entry} needs blocks of {lanes}; the chip runs at most {most}"
@@ -117,7 +123,7 @@ class Programs:
         return loaded
 
     def _compiled(self, source: KernelSource) -> bytes:
-        nvrtc = compiler(self._driver.version // 1000)
+        nvrtc = compiler(self._driver.major)
         arch = chip(self._cc, nvrtc.archs)
         key = repr((BUILD, nvrtc.version, arch, source)).encode(errors="backslashreplace")
         found = self._cache.get(name := hashlib.sha256(key).hexdigest())
