@@ -613,6 +613,36 @@ def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
 
 
 @pytest.mark.slow
+def test_a_compiled_graph_without_gradients_shares_and_changes_what_an_eager_one_does():
+    """Torch's wrappers are left out where they do nothing; memory alone may differ then."""
+
+    def plain(x, y):
+        return x * 2 + y, y.flip(0)
+
+    def sharing(x, y):
+        z = x + y
+        return x, y.view(-1), z
+
+    def changing(x, y):
+        x.add_(y)
+        return x.mul(2)
+
+    for function in (plain, sharing, changing):
+        fast = torch.compile(function, backend=backend)
+        with torch.no_grad():
+            base, twin = torch.arange(24.0), torch.arange(24.0).to("hal")
+            for a, b in ((0, 4), (8, 8), (2, 12)):  # the second: one memory
+                wanted = function(base[a : a + 4].view(2, 2), base[b : b + 4].view(2, 2))
+                mine = fast(twin[a : a + 4].view(2, 2), twin[b : b + 4].view(2, 2))
+                wanted, mine = [w if isinstance(w, tuple) else (w,) for w in (wanted, mine)]
+                for x, y in zip(wanted, mine, strict=True):
+                    x.sub_(1)  # what shares memory sees it
+                    y.sub_(1)
+                for x, y in zip((base, *wanted), (twin, *mine), strict=True):
+                    assert y.cpu().equal(x), (function, a, b)
+
+
+@pytest.mark.slow
 def test_a_compiled_graph_of_draws_goes_on_in_the_stream():
     def drawn(x):
         y = torch.rand_like(x) + torch.randn(3, device=x.device)
@@ -696,6 +726,7 @@ def test_two_devices_of_two_vendors_train_in_one_process():
     code = """
 import torch
 torch.ones(2, requires_grad=True).sum().backward()  # before any use of the devices
+assert torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).sum() == 4
 for name in ("hal:0", "hal:1"):
     model = torch.nn.Linear(3, 2).to(name)
     y = model(torch.ones(4, 3, device=name)).square().sum()

@@ -3,34 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
-from torch._dynamo import trace_rules
+from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import MutationType, PlainTensorMeta
 from torch._functorch.aot_autograd import make_boxed_func
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch import algebra, draws, kernels, ranges
-from stack.bridge.torch.kernels import NAME, call
+from stack.bridge.torch.device import leave_frames
+from stack.bridge.torch.kernels import NAME
+from stack.bridge.torch.module import Stream
 from stack.bridge.torch.rows import inlined, words
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import create, movement
 
-for _package in ("stack", "hal"):  # whose frames run within those that Dynamo looks at
-    trace_rules.add(_package)
+leave_frames()
 
 
 def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """What `torch.compile` calls: forward and backward each become one recorded operator. Tensors
     of the CPU are copied to the device and back, which `stats` counts."""
     made: Callable[..., Any] = _backend(graph, examples)
-    return made
+    _forget_stream(graph)
+    direct: _Direct | None = getattr(made, _DIRECT, None)
+    if direct is None or direct.arguments != len(examples):
+        return made
+    recorded = direct.recorded
+    if not direct.takes_indices:
+        return recorded
+    return lambda *args: made(*args) if ranges.is_on() else recorded(*args)
+
+
+def _forget_stream(graph: fx.GraphModule) -> None:
+    """Let Dynamo not look up the current stream in each call of a graph that does not mention one:
+    the device has one order, and looking it up costs as much as recording the graph."""
+    streams = [ref() for ref in graph_bytecode_inputs.index_to_external_object_weakref.values()]
+    mentioned = any(
+        isinstance(n.target, torch._ops.HigherOrderOperator)
+        or n.target is graph_bytecode_inputs.get_external_object_by_index
+        or str(n.target).startswith("streams.")
+        for n in graph.graph.nodes
+    )
+    if len(streams) == 1 and isinstance(streams[0], Stream) and not mentioned:
+        graph_bytecode_inputs.index_to_bytecode_constructor.clear()
+
+
+class _Direct(NamedTuple):
+    """A graph as one operator on so many tensors of the device."""
+
+    recorded: Callable[..., list[Any]]
+    arguments: int
+    takes_indices: bool
+
+
+_RECORDED, _DIRECT = "_hal_recorded", "_hal_direct"
+"""Attributes of compiled functions, which `functools.wraps` carries through torch's wrappers: the
+graph as one operator; the same where nothing is lost when it is called without these wrappers."""
+
+
+def _compile_inference(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+    """`_compile`, which marks what torch's wrappers do nothing for: they turn gradients off, which
+    our tensors are made without; write arguments that are changed; make results views of others."""
+    run = _compile(graph, examples)
+    context = torch._guards.TracingContext.try_get()
+    known = None if context is None else context.fw_metadata
+    if (
+        known is not None
+        and hasattr(run, _RECORDED)
+        and all(info.mutation_type is MutationType.NOT_MUTATED for info in known.input_info)
+        and not (known.num_outputs_aliased or known.num_intermediate_bases)
+        and not (known.dynamic_outputs or known.tokens or known.act_input_indices)
+        and not known.is_rng_op_functionalized
+        and known.grad_enabled_mutation is None
+        and all(
+            isinstance(meta, PlainTensorMeta)
+            for meta in (*known.subclass_inp_meta, *known.subclass_fw_graph_out_meta)
+        )
+    ):
+        setattr(run, _DIRECT, getattr(run, _RECORDED))
+    return run
 
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
@@ -49,27 +108,28 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         return make_boxed_func(graph.forward)  # by operators, which torch decomposes or refuses
     drawing = any(name in draws.IN_GRAPHS for name in names)
     whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph, drawing))
+    record = kernels.alike(whole)
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
     places = [i for i, a in enumerate(given) if isinstance(a, fx.Node) and not _is_number(a)]
     back = [_is_host(given[i]) for i in places]
     numbers = {i: a for i, a in enumerate(given) if isinstance(a, fx.Node) and _is_number(a)}
     strangers = any(_is_host(n) for n in inputs)
+    takes_indices = any(ranges.takes_indices(name) for name in names)
 
-    def computed(*args: Any) -> list[Any]:
-        operands = [_here(a) for a in args] if strangers else args
-        if not drawing:
-            return call(whole, operands, {})
-        stream = draws.stream_of(kernels.index_among(operands))
-        *made, stream.state = call(whole, (stream.state, *operands), {})
+    def drawn(*args: Any) -> list[Any]:
+        stream = draws.stream_of(kernels.index_among(args))
+        *made, stream.state = record(stream.state, *args)
         return made
+
+    recorded = drawn if drawing else record
 
     is_plain = len(places) == len(given) and not any(back)
 
-    def run(*args: Any) -> list[Any]:
-        if ranges.is_on():  # operator by operator, whose indices are looked at
+    def run(args: list[Any]) -> list[Any]:
+        if takes_indices and ranges.is_on():  # operator by operator, whose indices are looked at
             by_operators: list[Any] = graph.forward(*args)
             return by_operators
-        made = computed(*args)
+        made = recorded(*[_here(a) for a in args]) if strangers else recorded(*args)
         if is_plain:
             return made
         out: list[Any] = list(given)
@@ -81,7 +141,11 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
             out[place] = x.cpu() if host else x
         return out
 
-    return make_boxed_func(run)
+    boxed: Any = run
+    boxed._boxed_call = True
+    if is_plain and not strangers:
+        setattr(boxed, _RECORDED, _Direct(recorded, len(inputs), takes_indices))
+    return boxed
 
 
 def _here(a: Any) -> Any:
@@ -331,6 +395,6 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 _backend = aot_autograd(
     fw_compiler=_compile,
     bw_compiler=_compile,
-    inference_compiler=_compile,
+    inference_compiler=_compile_inference,
     decompositions=_decompositions(),
 )

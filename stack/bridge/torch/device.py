@@ -54,7 +54,8 @@ def register_device() -> None:
     parallel._get_available_device_type = _kind_of(parallel._get_available_device_type)
     accelerator: Any = torch.accelerator
     for name, method in _ACCELERATOR.items():
-        setattr(accelerator, name, _own_of(getattr(accelerator, name), method))
+        own = _own_of(getattr(accelerator, name), method)
+        setattr(accelerator, name, _known_of(own) if name == "current_stream" else own)
         if hasattr(accelerator.memory, name):
             setattr(accelerator.memory, name, getattr(accelerator, name))
     _constructors()
@@ -117,6 +118,36 @@ def _own_of(otherwise: Any, name: str) -> Any:
         return getattr(torch.hal, name)(*args, **kwargs)
 
     return function
+
+
+def _known_of(current_stream: Any) -> Any:
+    """`torch.accelerator.current_stream`, which Dynamo asks whenever it begins to trace, and for a
+    device of ours in each call of what it compiled."""
+    known: dict[Any, Any] = {}
+
+    @functools.wraps(current_stream)
+    def remembered(device: Any = None, /) -> Any:
+        found = known.get(device)
+        if found is None:
+            leave_frames()
+            found = current_stream(device)
+            if found.device.type == NAME:
+                known[found.device] = found
+        return found
+
+    return remembered
+
+
+def leave_frames() -> None:
+    """Let Dynamo, if it is there, trace nothing of what runs within the frames that it looks at."""
+    rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    if rules is not None and not _left:
+        _left.append(True)
+        for package in ("stack", "hal"):
+            rules.add(package)
+
+
+_left: list[bool] = []
 
 
 def _constructors() -> None:

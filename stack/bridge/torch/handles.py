@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
@@ -55,6 +56,7 @@ _CODES = {
 }
 _KINDS = {d: code | bits << 8 | 1 << 16 for d, (code, bits) in _CODES.items()}
 
+_from_dlpack, _is_inference = torch._C._from_dlpack, torch.is_inference_mode_enabled
 _new_capsule = ctypes.pythonapi.PyCapsule_New
 _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -63,6 +65,11 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 # be native: the C library's `sem_post` on the structure, whose first word was zeroed, a semaphore.
 _RELEASE = ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value
 _PACK = [struct.Struct(f"<QiiiIQQQQQ{2 * n}q") for n in range(_RANK + 1)]
+
+
+Place = tuple[int, "array[int]", int, int, int]
+"""Where a slot's structure is: the slot, the words of its chunk, its first among them, the pointer
+that its tensors have, and the address of that first word."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +82,7 @@ class TensorForm:
     dtype: torch.dtype
     strides: tuple[int, ...]
     size: int
-    free: list[int] = field(default_factory=list)
+    free: list[Place] = field(default_factory=list)
 
 
 class Handles:
@@ -83,10 +90,9 @@ class Handles:
 
     def __init__(self) -> None:
         self._chunks: list[np.ndarray[Any, Any]] = []
-        self._places: list[tuple[memoryview, int, int]] = []
-        """Of each slot from `_FIRST` on: the words of its chunk, its first among them, and the
-        address of that."""
-        self._free: list[int] = []
+        self._places: list[Place] = []
+        """Of each slot from `_FIRST` on."""
+        self._free: list[Place] = []
         self._form_of: list[TensorForm | None] = []
         self._forms: dict[tuple[Any, ...], TensorForm] = {}
 
@@ -125,17 +131,19 @@ class Handles:
 
     def tensor(self, form: TensorForm) -> tuple[int, Tensor]:
         """A slot, and a tensor whose storage has it."""
-        if len(form.shape) > _RANK:
-            slot, flat = self.tensor(self.form(form.device, (form.size,), form.dtype))
-            return slot, alias(flat, form.shape, form.strides, 0)
-        slot = form.free.pop() if form.free else self._packed(form)
-        words, first, at = self._places[slot - _FIRST]
-        words[first] = slot << SHIFT
-        if torch.is_inference_mode_enabled():  # whose tensors cannot be made so
+        free = form.free
+        if not free:
+            if len(form.shape) > _RANK:
+                slot, flat = self.tensor(self.form(form.device, (form.size,), form.dtype))
+                return slot, alias(flat, form.shape, form.strides, 0)
+            free.append(self._packed(form))
+        slot, words, first, pointer, at = free.pop()
+        words[first] = pointer
+        if _is_inference():  # whose tensors cannot be made so
             with torch.inference_mode(False):
-                made = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
+                made = _from_dlpack(_new_capsule(at, b"dltensor", None))
         else:
-            made = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
+            made = _from_dlpack(_new_capsule(at, b"dltensor", None))
         words[first] = 0
         return slot, made
 
@@ -144,37 +152,39 @@ class Handles:
         for number, chunk in enumerate(self._chunks):
             for row in np.flatnonzero(chunk[:, 0]).tolist():
                 chunk[row, 0] = 0
-                place = number * _SLOTS + row
-                form = self._form_of[place]
-                (self._free if form is None else form.free).append(place + _FIRST)
-                yield place + _FIRST
+                n = number * _SLOTS + row
+                form = self._form_of[n]
+                (self._free if form is None else form.free).append(self._places[n])
+                yield n + _FIRST
 
-    def _packed(self, form: TensorForm) -> int:
+    def _packed(self, form: TensorForm) -> Place:
         """A slot whose structure tells of such a tensor."""
         if not self._free:
             spare = sum([len(f.free) for f in self._forms.values()])
             self._forget() if 2 * spare > len(self._places) else self._grow()
-        slot = self._free.pop()
-        words, first, at = self._places[slot - _FIRST]
+        slot, words, first, _, at = place = self._free.pop()
         n = len(form.shape)
         _PACK[n].pack_into(
-            words.cast("B"), first * 8,
+            words, first * 8,
             0, _EXTENSION, form.device, n, _KINDS[form.dtype], at + 64, at + 64 + 8 * n, 0, 0,
             _RELEASE, *form.shape, *form.strides,
         )  # fmt: skip
         self._form_of[slot - _FIRST] = form
-        return slot
+        return place
 
     def _grow(self) -> None:
-        chunk = np.zeros((_SLOTS, _WORDS), np.uint64)
+        words = array("Q", bytes(_SLOTS * _WORDS * 8))
         # It outlives Python: storages may end after all modules are gone.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
-        before = len(self._places)
-        words, at = chunk.reshape(-1).data, chunk.ctypes.data
-        self._chunks.append(chunk)
-        self._places += [(words, n * _WORDS, at + n * _WORDS * 8) for n in range(_SLOTS)]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(words))
+        at, slot = words.buffer_info()[0], _FIRST + len(self._places)
+        self._chunks.append(np.frombuffer(words, np.uint64).reshape(_SLOTS, _WORDS))
+        made = [
+            (slot + n, words, n * _WORDS, (slot + n) << SHIFT, at + n * _WORDS * 8)
+            for n in range(_SLOTS)
+        ]
+        self._places += made
         self._form_of += [None] * _SLOTS
-        self._free.extend(range(_FIRST + before + _SLOTS - 1, _FIRST + before - 1, -1))
+        self._free += made[::-1]
 
     def _forget(self) -> None:
         """Let forms go; their slots serve others."""

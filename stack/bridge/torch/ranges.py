@@ -91,10 +91,18 @@ _IGNORED_CLASS = 4
 """The place of `ignore_index` among the arguments of a loss."""
 
 
+def takes_indices(name: str) -> bool:
+    """Whether an operator's indices are looked at."""
+    return _base(name) in _TAKERS
+
+
+def _base(name: str) -> str:
+    return name.partition(".")[0].removesuffix("_")
+
+
 def checked(name: str, kernel: Any) -> Any:
     """The kernel of an operator, which with HAL_TORCH_CHECK=1 records a check first."""
-    base = name.partition(".")[0].removesuffix("_")
-    taken = _TAKERS.get(base)
+    taken = _TAKERS.get(_base(name))
     if taken is None:
         return kernel
 

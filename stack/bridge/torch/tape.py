@@ -153,6 +153,10 @@ class Call(NamedTuple):
     targets: tuple[Operand | Empty, ...]
 
 
+Key = tuple[Row, tuple[Any, ...], tuple[str, ...], tuple[Operand | Empty, ...]]
+"""The parts of a `Call`."""
+
+
 @dataclass(eq=False, slots=True)
 class Known:
     """The plan for a place and what lives there; `scalars` are those it was compiled for, of which
@@ -253,7 +257,7 @@ class Tape:
 
     def record(
         self,
-        key: tuple[Row, tuple[Any, ...], tuple[str, ...], tuple[Operand | Empty, ...]],
+        key: Key,
         scalars: Sequence[float],
     ) -> tuple[Point, int]:
         """Remember an operation: the parts of a `Call`. Gives its place, which tells the types of
@@ -265,6 +269,19 @@ class Tape:
             self._scalars += scalars
         first = self._count
         self._count += len(point.results) or len(key[3])
+        return point, first
+
+    def record_as(
+        self, name: tuple[Any, ...], key_of: Callable[[Any], Key], args: Any
+    ) -> tuple[Point, int]:
+        """`record` of what is the same operation, without numbers, whenever it has this name
+        here: then its key is not asked for."""
+        point = self.at.next.get(name)
+        if point is None:
+            point = self._explored(Call(*key_of(args)), name, ())
+        self.at = point
+        first = self._count
+        self._count += len(point.results)
         return point, first
 
     def assign(self, number: int, storage: Storage) -> None:
