@@ -107,7 +107,7 @@ def folder_of(device: str) -> str:
 def _looked(job: Job, expected: Expected) -> GroupRun:
     results: list[Result] = []
     seen = None
-    for found in run(replace(job, look=True), expected.environment_of("A")):
+    for found in run(replace(job, look=True), expected.environment_of("A", job.device)):
         if isinstance(found, Look):
             seen = found
             continue
@@ -132,7 +132,7 @@ def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[Gro
         mine = groups[group]
         turns = replace(job, cases=tuple(case.id for case in mine), files=files_of(mine))
         found: list[Result] = []
-        for result in run(turns, expected.environment_of(group)):
+        for result in run(turns, expected.environment_of(group, job.device)):
             if ends.is_set():
                 break
             if isinstance(result, Result):

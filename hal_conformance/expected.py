@@ -2,9 +2,10 @@
 
 [environment]                  # set for every child process of a run
 HAL_MYCHIP_PROGRESS = "0.2"
+HAL_MYCHIP_DEVICES = "8 of {number}"   # that of the device under test
 
 [environment.K]                # and more for the child of one group
-HAL_MYCHIP_DEVICES = "1"
+HAL_MYCHIP_DEVICES = "1 of {number}"
 
 [[expected-failure]]           # a failure that is known; the run stays green until it expires
 case = "F.wait-any-of-two"
@@ -52,9 +53,11 @@ class Expected:
     failures: Mapping[str, Known] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
 
-    def environment_of(self, group: str) -> dict[str, str]:
-        """What is set for the child of a group."""
-        return {**self.environment, **self.of_group.get(group, {})}
+    def environment_of(self, group: str, device: str) -> dict[str, str]:
+        """What is set for the child of a group that looks at a device."""
+        said = {**self.environment, **self.of_group.get(group, {})}
+        number = device.rpartition(":")[2]
+        return {name: value.replace("{number}", number) for name, value in said.items()}
 
     def judged(self, result: Result, today: datetime.date) -> Result:
         """The result in the light of what was expected."""

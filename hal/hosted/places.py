@@ -3,6 +3,7 @@ times, or a part of one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,17 +26,23 @@ class Place:
 
 
 def places(lines: Sequence[str], times: str, parts: str = "") -> list[Place]:
-    """A place for each line. Where the variable `times` is set: the first one, so often; where
-    the variable `parts` (if there is one) is set: each of so many equal parts of it. Raises
-    PluginError when both are."""
-    many, divided = count(times), count(parts) if parts else 0
+    """A place for each line. Where the variable `times` is set: the first one, so often, or by
+    "8 of 1" number 1, and as often as gives it its number, too; where the variable `parts` (if
+    there is one) is set: each of so many equal parts of the first one. Raises PluginError when both
+    are."""
+    often, _, chosen = os.environ.get(times, "0").partition(" of ")
+    many, position = (count(times, text) for text in (often, chosen or "0"))
+    divided = count(parts, os.environ.get(parts, "0")) if parts else 0
     if many and divided:
         raise PluginError(f"{times} and {parts} are both set; unset one")
     n = (many or divided) if lines else 0
     if not n:
         return [Place(i, len(lines), line, i) for i, line in enumerate(lines)]
-    part = f", a part of {divided}" if divided else ""
-    return [Place(i, n, lines[0] + part, 0, n, divided) for i in range(n)]
+    if position >= len(lines):
+        raise PluginError(f"{times} asks for device {position}; the driver lists {len(lines)}")
+    n = max(n, position + 1)
+    line = lines[position] + (f", a part of {divided}" if divided else "")
+    return [Place(i, n, line, position, n, divided) for i in range(n)]
 
 
 def check_index(plugin: str, index: int, known: int) -> None:

@@ -40,8 +40,9 @@ class HostedPlugin:
 
     `find` gives a line about each device that the driver has, and must start nothing; `make` opens
     one. These variables are read, here for "mychip": HAL_MYCHIP_DEVICES presents the first device
-    so often, in place of all devices once; HAL_MYCHIP_MEMORY and HAL_MYCHIP_PROGRESS are the
-    settings `memory_nbytes` and `progress_s` of devices that are opened without them.
+    so often ("8 of 1": number 1), in place of all devices once; HAL_MYCHIP_MEMORY and
+    HAL_MYCHIP_PROGRESS are the settings `memory_nbytes` and `progress_s` of devices that are opened
+    without them.
     """
 
     def __init__(

@@ -22,9 +22,8 @@ def numbers(where: str, variables: Mapping[str, str], options: OpenOptions) -> d
     return {name: _number(name, variables[name], options) for name in variables}
 
 
-def count(variable: str) -> int:
-    """The whole number that a variable gives, 0 without it. Raises PluginError."""
-    text = os.environ.get(variable, "0")
+def count(variable: str, text: str) -> int:
+    """The whole number in what a variable says. Raises PluginError."""
     if not text.isdecimal():
         raise PluginError(f"{variable} must be a whole number, is {text!r}")
     return int(text)

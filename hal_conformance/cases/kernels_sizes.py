@@ -170,6 +170,55 @@ def _(rig: Rig, power: int) -> None:
         expect.same(got[name], wanted[name], f"{name} at places around 2^{power}")
 
 
+def _rounds() -> Kernel:
+    """An outer and an inner loop, of which each round of the inner one makes 3 x + k of x."""
+    b = Builder("rounds")
+    x, y = b.buffer("x", I32), b.buffer("y", I32, reads=False, writes=True)
+    outer, inner = (cast(b.scalar(name, I32), I64) for name in ("outer", "inner"))
+    k = b.load(x, 0)
+
+    def body(_: Node, value: Node) -> list[Node]:
+        return list(b.loop(0, inner, 1, lambda _, v: [add(mul(v, 3), k)], [value]))
+
+    (value,) = b.loop(0, outer, 1, body, [const(0, I32)])
+    b.store(y, 0, value)
+    return b.kernel()
+
+
+@kernels_sizes.case("rounds-beyond", "launch.exact", power=(8, 12, 16), timeout_s=60)
+def _(rig: Rig, power: int) -> None:
+    """All loops of an instance together make more rounds than such a power of two: one loop does,
+    or each of several in another one makes some. None ends before its time."""
+    need(rig, I32)
+    k, side = 7, (1 << power // 2) + 1
+    program = rig.program(_rounds())
+    x, y = rig.buffer(np.array([k], np.int32)), rig.buffer(4)
+
+    def made(outer: int, inner: int) -> tuple[int, float]:
+        begin_s = time.perf_counter()
+        rig.done(rig.launch(program, (x, y, outer, inner)))
+        return int(rig.array(y, DType.U32)[0]), time.perf_counter() - begin_s
+
+    values = [0]
+    for _ in range(side * side):
+        values.append((3 * values[-1] + k) % (1 << 32))
+    few = 1 << 10
+    none_s, few_s = (min(made(1, rounds)[1] for _ in range(3)) for rounds in (0, few))
+    one_s = max(0.0, few_s - none_s) / few
+    most_s = min(_MOST_S, (rig.info.limits.progress_s or _MOST_S) / 2)
+    if one_s * side * side > most_s:
+        raise expect.Unfit(f"{side * side} rounds take the device more than {most_s:g} s")
+    for outer, inner in ((1, (1 << power) + 5), (side, side)):
+        rounds, (found, _) = outer * inner, made(outer, inner)
+        if found == values[rounds]:
+            continue
+        ended = f"after {values.index(found)}" if found in values else "after another number"
+        raise expect.Wrong(
+            f"the loops of one instance ended {ended} of {rounds} rounds ({outer} times {inner}): "
+            "the device, or who compiles for it, gives loops up without saying so"
+        )
+
+
 DEEP = ((I8, I32), (U8, DType.U32), (F32, F32), (F16, F32), (BF16, F32), (F64, F64))
 
 

@@ -15,10 +15,10 @@ from hal_conformance.results import green, level_reached, over_seeds, summary
 TEXT = """
 [environment]
 A = "1"
-B = "1"
+B = "1 of {number}"
 
 [environment.K]
-B = "2"
+B = "2 of {number}"
 
 [[expected-failure]]
 case = "A.opens"
@@ -37,8 +37,8 @@ def result(outcome, id="A.opens", level="L0", seed=0):
 
 
 def test_the_environment_of_a_group_goes_over_the_common_one():
-    assert EXPECTED.environment_of("C") == {"A": "1", "B": "1"}
-    assert EXPECTED.environment_of("K") == {"A": "1", "B": "2"}
+    assert EXPECTED.environment_of("C", "x:0") == {"A": "1", "B": "1 of 0"}
+    assert EXPECTED.environment_of("K", "x:3") == {"A": "1", "B": "2 of 3"}
     assert EXPECTED.floors == {"launch_s": 3e-6}
 
 
@@ -91,7 +91,7 @@ def test_a_bad_file_is_refused_with_what_is_wrong(tmp_path, text, words):
 
 
 def test_no_file_expects_nothing(tmp_path):
-    assert read_expected(str(tmp_path)).environment_of("A") == {}
+    assert read_expected(str(tmp_path)).environment_of("A", "x:0") == {}
 
 
 OUTCOMES = st.lists(st.tuples(st.sampled_from(Level), st.sampled_from(Outcome)), max_size=8)

@@ -38,7 +38,7 @@ def test_the_suite_is_told_how_to_run_the_plugin(monkeypatch):
     assert not expected.failures
     known = {name for key, name in vars(plugin).items() if key.endswith("_VARIABLE")}
     for group in "AK":
-        environment = expected.environment_of(group)
+        environment = expected.environment_of(group, "cpu:0")
         assert environment.keys() <= known
         for name, value in environment.items():
             monkeypatch.setenv(name, value)

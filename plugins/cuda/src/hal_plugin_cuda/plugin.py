@@ -15,8 +15,8 @@ from hal.hosted.settings import numbers
 from hal_plugin_cuda.choice import PLUGIN, Choice
 
 DEVICES_VARIABLE = "HAL_CUDA_DEVICES"
-"""How often the first device is presented, each time with its own context, in place of all devices
-once. More than one serve groups where there is one device."""
+"""How often the first device is presented ("8 of 1": number 1), each time with its own context, in
+place of all devices once. More than one serve groups where there is one device."""
 
 VARIABLES = {"memory_nbytes": "HAL_CUDA_MEMORY", "progress_s": "HAL_CUDA_PROGRESS"}
 """The settings, and the variables that give them where a setting does not. `memory_nbytes`: the

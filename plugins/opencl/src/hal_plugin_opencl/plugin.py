@@ -19,8 +19,8 @@ CALIBRATE_VARIABLE = "HAL_OPENCL_CALIBRATE"
 """1: measure what the devices do when the first one is opened, and declare it."""
 
 DEVICES_VARIABLE = "HAL_OPENCL_DEVICES"
-"""How often the first device is presented, each time with its own context, in place of all devices
-once. More than one serve groups where there is one device."""
+"""How often the first device is presented ("8 of 1": number 1), each time with its own context, in
+place of all devices once. More than one serve groups where there is one device."""
 
 PARTITION_VARIABLE = "HAL_OPENCL_PARTITION"
 """Into how many equal parts the first device is divided, which are presented in place of all
