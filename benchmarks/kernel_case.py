@@ -45,6 +45,12 @@ def _attended_and_back(lib: Any, q: Any, k: Any, v: Any) -> Any:
     return by_q + by_k + by_v
 
 
+def _bytes(lib: Any, x: Any, y: Any) -> Any:
+    """Sums of 32 bits, which PyTorch has an operator for."""
+    narrow = getattr(lib, "_int_mm", None)
+    return narrow(x, y) if narrow else x.to(lib.int32) @ y.to(lib.int32)
+
+
 def _products() -> Iterator[tuple[str, Case]]:
     """Squares, and those of a GPT of width 384 on 2048 positions; operands lie either way."""
     sides = [(n, n, n) for n in (256, 512, 1024, 2048, 4096)]
@@ -122,6 +128,9 @@ CASES = {
     "product of 256 cubed": Case(((256, 256), (256, 256)), lambda x, y: x @ y, 32, 0, 2 * 256**3),
     "product of 384 by 1536 by 2048, left transposed": Case(
         ((2048, 384), (2048, 1536)), lambda x, y: x.T @ y, 4, 0, 2 * 384 * 1536 * 2048
+    ),
+    "product of 1024 cubed, int8": Case(
+        ((1024, 1024), (1024, 1024)), _bytes, 1, 0, 2 * 1024**3, "int8", library=True
     ),
     "call with 16 floats": Case(((16,),), lambda x: x + x, 1000, 0),
     **dict(_products()),

@@ -17,6 +17,12 @@ SUBGROUP = 32
 """The lanes that run a unit of groups together."""
 
 
+PAIRS = MatrixUnit(1, 1, 2, DType.I16, DType.I32, together=2)
+"""Neighbouring products of 16-bit integers, each pair with its sum, for one vector register: no
+instruction is named, since compilers make the processor's own of that sum (`vpmaddwd`, `vpdpwssd`),
+which multiplies twice as many as one of 32 bits."""
+
+
 def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
     """The units that work on vector registers, can be called, and pay by their rate or have none
     that is known. Their rates, which vary from one measurement to the next, are left out."""
@@ -33,10 +39,16 @@ def _pays(u: MatrixUnit, info: DeviceInfo) -> bool:
 
 
 def unit_of(left: DType, right: DType, accumulate: DType, info: DeviceInfo) -> MatrixUnit | None:
-    """The widest unit for a product of these types."""
+    """The widest unit for a product of these types; for integers that 16 bits hold, pairs."""
     types = left, right, accumulate
     found = [u for u in units(info) if (u.inputs, u.right_inputs, u.accumulate) == types]
-    return max(found, key=lambda u: u.n, default=None)
+    pairs = accumulate is PAIRS.accumulate and all(map(_is_held, types[:2]))
+    return max(found, key=lambda u: u.n, default=PAIRS if pairs else None)
+
+
+def _is_held(dtype: DType) -> bool:
+    """Whether an operand of pairs holds all numbers of a type."""
+    return dtype is PAIRS.inputs or (dtype.is_int and dtype.bits < PAIRS.inputs.bits)
 
 
 def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
@@ -48,6 +60,9 @@ def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
         fits = u.n == lanes and n.shape[1] % u.n == 0 and a.shape[1] % u.k == 0
         if fits and (u.inputs, u.right_inputs, u.accumulate) == types:
             return u
+    pairs = (PAIRS.inputs, PAIRS.inputs, PAIRS.accumulate) == types
+    if pairs and lanes > 1 and n.shape[1] % lanes == 0 and a.shape[1] % PAIRS.k == 0:
+        return replace(PAIRS, n=lanes)
     return None
 
 

@@ -66,5 +66,13 @@ _MATMUL = define(
 
 
 def matmul(a: Node, b: Node, dtype: DType | None = None) -> Node:
-    """a[*B,M,K] @ b[*B,K,N]; f16 and bf16 accumulate in f32 and may give f32 with `dtype`."""
+    """a[*B,M,K] @ b[*B,K,N]; f16 and bf16 accumulate in f32 and may give f32 with `dtype`.
+
+    Other integers than i32 and i64 are multiplied and added in the one that holds them, and may
+    give that: the low bits of a sum are those of a sum in the operands' type.
+    """
+    if a.dtype.is_int and a.dtype is b.dtype and a.dtype not in INDEX:
+        wide = DType.I64 if a.dtype.bits > DType.I32.bits else DType.I32
+        total = _MATMUL(g.cast(a, wide), g.cast(b, wide))
+        return total if dtype is wide else g.cast(total, dtype or a.dtype)
     return _MATMUL(a, b, asked=None if dtype is None else Type((), dtype))

@@ -104,7 +104,8 @@ def matmul_kernel(
     """c = a @ b of dense operands in the shape's layouts, and its grid."""
     s, b = shape, Builder("matmul")
     load_a = strided_load(b.buffer("a", s.dtype), strides(s.m, s.k, s.a_contiguous == "k"))
-    load_b = strided_load(b.buffer("b", s.dtype), strides(s.k, s.n, s.b_contiguous == "n"))
+    right = b.buffer("b", s.right or s.dtype)
+    load_b = strided_load(right, strides(s.k, s.n, s.b_contiguous == "n"))
     c = b.buffer("c", s.accumulate, reads=False, writes=True)
     store = strided_store(c, (s.m * s.n, s.n, 1))
     elements = Elements(s.dtype, s.dtype)

@@ -33,6 +33,19 @@ def test_linear(shape, agree, draw_floats):
     agree(F.linear, torch.nn.functional.linear, *draw_floats(shape, (5, 3)))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_products_of_integers_wrap_in_their_own_type(dtype):
+    rng, info = np.random.default_rng(3), np.iinfo(dtype)
+    a, b = (
+        rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+        for shape in ((5, 70), (70, 3))
+    )
+    found = ht.tensor(a) @ ht.tensor(b)
+    wanted = torch.tensor(a) @ torch.tensor(b)
+    assert found.dtype is getattr(ht, dtype)
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+
+
 def test_autocast_gives_products_in_bfloat16_and_norms_in_float32(draw_floats):
     x, w = map(ht.tensor, draw_floats((4, 8), (8, 8)))
     with ht.autocast(ht.bfloat16):

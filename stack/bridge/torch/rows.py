@@ -582,6 +582,14 @@ def _bmm(x: Node, y: Node) -> Node:
     return contract.matmul(x, y)
 
 
+@row("_int_mm")
+def _int_mm(x: Node, y: Node) -> Node:
+    for one, may in ((x, (DType.I8, DType.U8)), (y, (DType.I8,))):
+        if len(one.shape) != 2 or one.dtype not in may:
+            raise TensorError(f"expected int8 matrices, the left one also uint8, got {text(one)}")
+    return contract.matmul(g.cast(x, DType.I32), g.cast(y, DType.I32))
+
+
 @row("addmm")
 def _addmm(x: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
     return contract.addmm(x, a, b, beta=beta, alpha=alpha)

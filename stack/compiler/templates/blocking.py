@@ -58,11 +58,18 @@ class MatmulShape:
     together: int = 1
     """Neighbours along k that lie side by side in packed operands, in the operands' type, as a
     matrix unit takes them; 1: packed operands are of the type of products and sums."""
+    right: DType | None = None
+    """B's element type where it is another than A's."""
 
     @property
     def packed(self) -> DType:
-        """The type of packed operands."""
+        """The type of packed A; they are equally wide."""
         return self.dtype if self.together > 1 else self.accumulate
+
+    @property
+    def packed_right(self) -> DType:
+        """The type of packed B."""
+        return self.right or self.packed
 
     def hinted(self) -> MatmulShape:
         """A shape for which to choose a schedule: with numbers for sizes that are none, large
@@ -126,7 +133,9 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     steps = min(8, 1 << (groups - 1).bit_length()) if groups > 1 else 1
     if shape.k_run and (even := _divisor(shape.k_run // shape.together, steps)) >= LEAST_EVEN:
         steps = even
-    kt, unroll = steps * shape.together, _divisor(steps, 4) * shape.together
+    # Sums of integers over several steps are added in another order, which takes more registers.
+    written = 4 if shape.accumulate.is_float else 1
+    kt, unroll = steps * shape.together, _divisor(steps, written) * shape.together
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
     near = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)

@@ -151,11 +151,11 @@ class _MatmulTemplate:
         return bool(fits) and divides(t.kt, s.k)
 
     def _scratch(self) -> _Scratch:
-        t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
+        s, t, dtype = self.shape, self.blocks, self.shape.accumulate
         beyond = 0 if self._k_evenly else t.kt  # what is behind the last run, until it is written
-        a = self.b.alloc("packed_a", packed, t.mc * t.kc + beyond)
+        a = self.b.alloc("packed_a", s.packed, t.mc * t.kc + beyond)
         room = (t.kc + beyond) * t.np
-        b = None if self._b_in_place else self.b.alloc("packed_b", packed, room)
+        b = None if self._b_in_place else self.b.alloc("packed_b", s.packed_right, room)
         # Partial sums that are kept at once: one, that of all blocks so far, where their number is
         # data.
         held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
@@ -195,7 +195,7 @@ class _MatmulTemplate:
             limits = left_of(s.k, k, t.kt), at_most(left_of(s.n, n, t.nr), most)
             loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
             offset = add(add(mul(j, t.kc), self._row_of(kk, t.nr)), mul(x, s.together))
-            b.store(panels, offset, kept(loaded, s.packed), (t.nr, s.together), (None, most))
+            b.store(panels, offset, kept(loaded, s.packed_right), (t.nr, s.together), (None, most))
 
         def panel_by_runs(j: Node) -> None:
             def part(x: Node, most: Node) -> None:
@@ -223,7 +223,7 @@ class _MatmulTemplate:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_b(b, block.batch, add(k, row), n, shape, limits)
-                stored = _by_groups(kept(loaded, s.packed), s.together)
+                stored = _by_groups(kept(loaded, s.packed_right), s.together)
                 b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr * s.together, 1))
 
             limits = at_most(left_of(s.k, k, t.kt), most), left_of(s.n, n, t.nr)

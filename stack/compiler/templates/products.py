@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder, binary, broadcast, transpose
 from hal.tile.node import Node
@@ -44,7 +45,9 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     k_run = k.size if any(_is_uneven(e, ops.k) for e in deep) else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
-    unit = template.unit(left, right, total, info) if template.unit else None
+    unit = None
+    if template.unit:
+        unit = template.unit(_exact(ops.a, left), _exact(ops.b, right), total, info)
     if unit is not None and not divides(unit.together, k_run):
         unit = None
     return MatmulShape(
@@ -54,13 +57,25 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         k=prod(a.size for a in ops.k),
         a_contiguous="m" if along_m else "k",
         b_contiguous="n" if along_n else "k",
-        dtype=compute_dtype(left) if unit is None else left,
+        dtype=compute_dtype(left) if unit is None else unit.inputs,
         accumulate=total,
         m_run=m.size if along_m and _is_uneven(ops.a, ops.m) else 0,
         n_run=n.size if along_n and _is_uneven(ops.b, ops.n) and not short else 0,
         k_run=k_run,
         together=1 if unit is None else unit.together,
+        right=None if unit is None else unit.right,
     )
+
+
+def _exact(e: Expr, dtype: DType) -> DType:
+    """The narrowest integer type that holds all that an operand of that type may be."""
+    while isinstance(e, Apply) and e.node.op == "cast":
+        (e,) = e.args
+        narrower = e.dtype.is_int and dtype.is_int and e.dtype.bits < dtype.bits
+        if not narrower or (e.dtype.kind, dtype.kind) == ("i", "u"):
+            break
+        dtype = e.dtype
+    return dtype
 
 
 def with_uneven_rows(ops: Operands) -> Operands:

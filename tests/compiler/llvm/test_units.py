@@ -148,6 +148,15 @@ def test_operands_as_they_come(feature: str, changed: bool) -> None:
     np.testing.assert_array_equal(buffers["out"], expected["out"])
 
 
+def test_pairs_of_16_bit_integers_are_one_instruction() -> None:
+    """No description names it: compilers find it in the sum of neighbouring products."""
+    plain = vector_device()
+    kernel = one_dot(DType.I16, DType.I16, DType.I32, changed=False)
+    text = machine.assembly(render(kernel, plain), "avx2")
+    assert text.count("vpmaddwd") + text.count("vpdpwssd") == 3 * 4 * 4
+    assert "vpmulld" not in text
+
+
 LARGE = [(40, 24, 19), (17, 35, 8), (1, 130, 16)]
 """Rows, columns and depth of products that loops over register tiles compute."""
 

@@ -9,6 +9,7 @@ from hal.tile.kernel import Access, Load
 from hal.tile.node import Node
 from stack.compiler.text.llvm.addresses import address, constant_of, proven
 from stack.compiler.text.llvm.loads import swapped
+from stack.compiler.text.llvm.shapes import shuffle
 from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.types import register, vector
 
@@ -35,7 +36,26 @@ def call(t: TileValues, unit: MatrixUnit, sums: DType, left: str, right: str, to
     for value, dtype in ((left, unit.inputs), (right, unit.right_inputs)):
         wanted = vector("bfloat" if dtype is DType.BF16 else register(dtype), unit.n * unit.k)
         operands.append((wanted, t.out.put(f"bitcast {words} {value} to {wanted}")))
-    return t.out.call(unit.call, kind, *operands)
+    if unit.call:
+        return t.out.call(unit.call, kind, *operands)
+    return _neighbours(t, unit, sums, operands)
+
+
+def _neighbours(
+    t: TileValues, unit: MatrixUnit, sums: DType, operands: list[tuple[str, str]]
+) -> str:
+    """The sums with the products of neighbours, as instruction selection knows them."""
+    (_, total), *pair = operands
+    wide, kind = vector(register(sums), unit.n * unit.k), vector(register(sums), unit.n)
+    a, b = (t.out.put(f"sext {narrow} {value} to {wide}") for narrow, value in pair)
+    products = t.out.put(f"mul nsw {wide} {a}, {b}")
+    each = [
+        shuffle(t, wide, products, "poison", range(i, unit.n * unit.k, unit.k))
+        for i in range(unit.k)
+    ]
+    for one in each[1:]:
+        each[0] = t.out.put(f"add {kind} {each[0]}, {one}")
+    return t.out.put(f"add {kind} {each[0]}, {total}")
 
 
 def _row(t: TileValues, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
