@@ -32,6 +32,18 @@ static float wide_f16(uint bits) {
     memcpy(&x, &low, sizeof x);
     return x;
 }
+/* cvt.rn: to nearest even; of no number 0x7fff. */
+static ushort hal_cvt_bf16(float x) {
+    uint bits = as_uint(x);
+    return x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fff;
+}
+static ushort hal_cvt_f16(float x) {
+    _Float16 narrow = x;
+    ushort bits;
+    memcpy(&bits, &narrow, sizeof bits);
+    return x == x ? bits : 0x7fff;
+}
+static float hal_cvt_f32(ushort x) { return wide_f16(x); }
 #define HAL_MMA(name) \
     static void hal_mma_##name(float *low, float *high, const uint *a, const uint *b) { \
         float *sums[4] = {low, low + 1, high, high + 1}; \

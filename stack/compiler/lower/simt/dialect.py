@@ -46,8 +46,8 @@ class SimtDialect:
     """Format of the scratch memory that a launch gives, by its name."""
     subgroup: int = 1
     """Neighbouring lanes that read each other's registers: a power of two."""
-    together: int = 1
-    """Neighbours that a lane best moves at once."""
+    together_nbytes: int = 1
+    """Bytes of neighbours that a lane best moves at once."""
     vectors: Mapping[int, str] = field(default_factory=dict)
     """Types by whose vectors memory is moved, by their bytes, at addresses that these divide."""
     units: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ CUDA_GROUPS = SimtDialect(
     declared_nbytes=48 << 10,
     given="extern __shared__ uchar {}[] __attribute__((aligned(64)));",
     subgroup=32,
-    together=4,
+    together_nbytes=16,
     vectors=MappingProxyType({4: "uint", 8: "uint2", 16: "uint4"}),
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),

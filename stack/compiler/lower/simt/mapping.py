@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
 from hal.tile.kernel import (
     Access,
     Atomic,
@@ -94,9 +95,9 @@ def expressions(s: Statement) -> Iterator[Node]:
         yield from (c.next for c in s.carried)
 
 
-def map_kernel(kernel: Kernel, lanes: int, together: int = 1) -> Mapping:
-    """The layouts of a kernel's tiles, for lanes that move so many neighbours at once."""
-    found = _Map(lanes, kernel, together)
+def map_kernel(kernel: Kernel, lanes: int, together_nbytes: int = 1) -> Mapping:
+    """The layouts of a kernel's tiles, for lanes that move so many bytes of neighbours at once."""
+    found = _Map(lanes, kernel, together_nbytes)
     found.block(kernel.body)
     return Mapping(lanes, found.tiles, found.works, found.operands, found.fixed)
 
@@ -121,8 +122,8 @@ def suits(access: Access, layout: Layout) -> bool:
 class _Map:
     """The choice in the making: `asked` are the layouts in which a value is used."""
 
-    def __init__(self, lanes: int, kernel: Kernel, together: int) -> None:
-        self.lanes, self._together = lanes, together
+    def __init__(self, lanes: int, kernel: Kernel, together_nbytes: int) -> None:
+        self.lanes, self._together_nbytes = lanes, together_nbytes
         nodes = {n for s in statements(kernel.body) for n in toposort(expressions(s))}
         along = [n.op for n in nodes if n.op in ("dot", "reduce", "scan")]
         self._whole_rows = len(along) > 1
@@ -187,14 +188,18 @@ class _Map:
 
     def _preferred(self, n: Node) -> Layout:
         own = self._fixed_of(n)
-        return own or coalesced(n.shape, self.lanes, self._order(n), self._together)
+        return own or coalesced(n.shape, self.lanes, self._order(n), self._together(n.dtype))
 
-    def _near(self, access: Access, shape: tuple[int, ...]) -> Layout:
+    def _together(self, dtype: DType) -> int:
+        """Neighbours that a lane moves at once: bools are moved one by one."""
+        return 1 if dtype is DType.BOOL else max(1, self._together_nbytes // dtype.nbytes)
+
+    def _near(self, access: Access, shape: tuple[int, ...], dtype: DType) -> Layout:
         """For what lies in memory: neighbours there by one lane, as many as it moves at once."""
         order = order_of(access)
         steps = [access.strides[axis] for axis in order if shape[axis] > 1][:1]
         near = any(step.op == "const" and step["value"] == 1 for step in steps)
-        return coalesced(shape, self.lanes, order, self._together if near else 1)
+        return coalesced(shape, self.lanes, order, self._together(dtype) if near else 1)
 
     # statements, the last first
 
@@ -212,7 +217,7 @@ class _Map:
                 case Copy(source=access, shape=shape):
                     self._work(s, coalesced(shape, self.lanes, order_of(access)), ())
                 case Load(result=result, source=access):
-                    own = self._near(access, result.shape)
+                    own = self._near(access, result.shape, result.dtype)
                     asked = (
                         layout for layout in self.asked.get(result, ()) if suits(access, layout)
                     )
@@ -231,7 +236,7 @@ class _Map:
         own = self._fixed_of(value)
         if own is not None and suits(access, own):
             return own
-        return self._near(access, value.shape)
+        return self._near(access, value.shape, value.dtype)
 
     def _work(self, s: Work, layout: Layout, used: Sequence[Node | None]) -> None:
         self.works[s] = layout

@@ -41,7 +41,10 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
         return unit is not None and unit.call in groups.units
 
     lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
-    mapping, space = map_kernel(kernel, lanes, groups.together), info.space(SpaceKind.SCRATCHPAD)
+    mapping, space = (
+        map_kernel(kernel, lanes, groups.together_nbytes),
+        info.space(SpaceKind.SCRATCHPAD),
+    )
     for stages in STAGES if groups.asynchronous else STAGES[-1:]:
         group = _written(kernel, groups, mapping, info, stages)
         if space is None or group.scratch_nbytes <= space.nbytes:

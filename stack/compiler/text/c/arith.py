@@ -56,6 +56,8 @@ _EXACT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "ab
 
 def elementwise(out: CWriter, n: Node, operands: list[str]) -> str:
     """The expression of an elementwise node."""
+    if n.op == "cast" and (own := out.dialect.casts.get((n.srcs[0].dtype, n.dtype))):
+        return f"{out.functions.define(*own)}({operands[0]})"
     simpler = definition(n, out.dialect.has)
     if simpler is None:
         d, dtype = out.dialect, n.srcs[0].dtype

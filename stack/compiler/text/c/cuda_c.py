@@ -48,6 +48,27 @@ static __device__ inline void hal_atomic_add(volatile ulong *p, ulong x) {
 }"""
 """The 64-bit type of atomic updates is `long long`; additions of either sign are alike."""
 
+_CAST = """\
+static __device__ inline {to} {name}({of} x) {{
+    {to} y;
+    asm("cvt{how};" : "={y}"(y) : "{x}"(x));
+    return y;
+}}
+"""
+"""By the instruction that rounds to nearest even."""
+
+
+def _cast(name: str, how: str, of: str, to: str) -> tuple[str, str]:
+    words = {"ushort": "h", "float": "f"}
+    return name, _CAST.format(name=name, how=how, of=of, to=to, x=words[of], y=words[to])
+
+
+_CASTS = {
+    (DType.F32, DType.BF16): _cast("hal_cvt_bf16", ".rn.bf16.f32 %0, %1", "float", "ushort"),
+    (DType.F32, DType.F16): _cast("hal_cvt_f16", ".rn.f16.f32 %0, %1", "float", "ushort"),
+    (DType.F16, DType.F32): _cast("hal_cvt_f32", ".f32.f16 %0, %1", "ushort", "float"),
+}
+
 CUDA_C_TEXT = Dialect(
     format=CUDA_C,
     header=HEADER,
@@ -58,6 +79,7 @@ CUDA_C_TEXT = Dialect(
     function="static __device__ inline",
     program="(long)HAL_PROGRAM_{}",
     grid="(long)HAL_GRID_{}",
+    casts=MappingProxyType(_CASTS),
     atomic=MappingProxyType({32: "HAL_ATOMIC_{}", 64: "HAL_ATOMIC_{}"}),
     fma=MappingProxyType(
         {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
@@ -44,6 +44,9 @@ class Dialect:
     """Format of a type and a value whose bits it reads."""
     atomic: Mapping[int, str]
     """By bits, formats of the names of add, min, max, xchg and cmpxchg."""
+    casts: Mapping[tuple[DType, DType], tuple[str, str]] = field(default_factory=dict)
+    """Functions for casts from and to narrow floats, by both types: the name, and its definition.
+    Others are computed on the bits."""
     fused: str = ""
     """Begins a block in which a * b + c may be rounded once."""
     in_order: str = ""
