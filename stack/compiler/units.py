@@ -71,17 +71,39 @@ def unit_of_groups(
 ) -> MatrixUnit | None:
     """The unit that a subgroup of lanes runs together on operands of these types; None where there
     is none or multiply-adds are as fast."""
-    types = left, right, accumulate
+    return _of_subgroups((left, right, accumulate), info, wide=False)
+
+
+_SUBGROUP_ROWS = 16
+"""The rows of a unit that a single subgroup runs; with more it is one of several subgroups."""
+
+
+def _of_subgroups(
+    types: tuple[DType, DType, DType], info: DeviceInfo, *, wide: bool
+) -> MatrixUnit | None:
     for u in info.matrix_units:
-        if u.m > 1 and u.call and (u.inputs, u.right_inputs, u.accumulate) == types:
+        fits = u.m > 1 and (u.m > _SUBGROUP_ROWS) == wide and u.call
+        if fits and (u.inputs, u.right_inputs, u.accumulate) == types:
             return u if _pays(u, info) else None
     return None
 
 
 def unit_of_group_dot(n: Node, info: DeviceInfo) -> MatrixUnit | None:
     """The unit of groups that computes a `dot`: one by whose shape the tiles divide."""
+    return _dividing(n, unit_of_groups(*_types(n), info))
+
+
+def wide_unit_of_group_dot(n: Node, info: DeviceInfo) -> MatrixUnit | None:
+    """The same, of those that several subgroups run together."""
+    return _dividing(n, _of_subgroups(_types(n), info, wide=True))
+
+
+def _types(n: Node) -> tuple[DType, DType, DType]:
     a, b, _ = n.srcs
-    u = unit_of_groups(a.dtype, b.dtype, n.dtype, info)
-    if u is None or n.shape[0] % u.m or n.shape[1] % u.n or a.shape[1] % u.k:
+    return a.dtype, b.dtype, n.dtype
+
+
+def _dividing(n: Node, u: MatrixUnit | None) -> MatrixUnit | None:
+    if u is None or n.shape[0] % u.m or n.shape[1] % u.n or n.srcs[0].shape[1] % u.k:
         return None
     return u

@@ -35,3 +35,20 @@ CHIP: DeviceInfo = replace(
     matrix_units=UNITS,
 )
 """All chips from compute capability 8.0 on, as far as programs are concerned."""
+
+WIDE: DeviceInfo = replace(
+    CHIP,
+    matrix_units=(
+        *UNITS,
+        *(
+            MatrixUnit(64, 8, 16, dtype, DType.F32, together=2, call=call)
+            for call in CUDA_GROUPS.wide
+            for dtype in (DType.BF16, DType.F16)
+            if f".{dtype.short}." in call
+        ),
+    ),
+)
+"""Those of compute capability 9.0, whose units of four warps read their operands themselves."""
+
+CHIPS = tuple(WIDE if arch == 90 else CHIP for arch in ARCHS)
+"""What each of `ARCHS` is."""

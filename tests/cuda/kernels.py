@@ -26,24 +26,28 @@ from stack.framework import optim
 from stack.runtime import engine_for
 from tests.compiler import models
 from tests.compiler.mesh.attention import attention
-from tests.cuda.chips import CHIP
+from tests.cuda.chips import CHIPS
 
 Pair = tuple[str, DType]
 
 
 @dataclass(frozen=True)
 class Text:
-    """A kernel's source, and what it is a kernel of."""
+    """A kernel's source for each of `ARCHS`, and what it is a kernel of."""
 
     of: str
-    source: KernelSource
+    sources: tuple[KernelSource, ...]
 
 
 def of_request(name: str, request: GraphRequest) -> Iterator[Text]:
     """The kernels of a graph, each once."""
-    calls = compile_graph(request, CHIP).calls
-    for source in dict.fromkeys(c.source for c in calls if isinstance(c, KernelCall)):
-        yield Text(name, source)
+    found = {}
+    for chip in CHIPS:
+        if id(chip) not in found:
+            calls = compile_graph(request, chip).calls
+            found[id(chip)] = [c.source for c in calls if isinstance(c, KernelCall)]
+    for sources in dict.fromkeys(zip(*(found[id(chip)] for chip in CHIPS), strict=True)):
+        yield Text(name, sources)
 
 
 def of_operators(pairs: Sequence[Pair], case_of: Callable[[str, DType], object]) -> Iterator[Text]:

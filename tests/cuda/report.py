@@ -52,16 +52,16 @@ class Row:
 def compiled(texts: Iterable[Text], failures: list[str]) -> Iterator[Row]:
     """Each text for each chip."""
     for text in texts:
-        options = {name: int(value) for name, value in text.source.options}
-        lanes, given_nbytes = options["lanes"], options.get("scratch", 0)
-        for arch in ARCHS:
+        for arch, source in zip(ARCHS, text.sources, strict=True):
+            options = {name: int(value) for name, value in source.options}
+            lanes, given_nbytes = options["lanes"], options.get("scratch", 0)
             try:
-                built = compiler().build(text.source.text, text.source.entry, arch, report=True)
+                built = compiler().build(source.text, source.entry, arch, report=True)
             except CompileError as error:
                 failures.append(f"{text.of} for {arch}: {error}")
                 continue
             found = usage(built.log)
-            yield Row(text.of, text.source.entry, lanes, given_nbytes, arch, found)
+            yield Row(text.of, source.entry, lanes, given_nbytes, arch, found)
 
 
 def _summary(name: str, rows: list[Row]) -> str:
@@ -77,7 +77,7 @@ def _single(rows: list[Row]) -> Iterator[str]:
     for first in range(0, len(rows), len(ARCHS)):
         row, *_ = here = rows[first : first + len(ARCHS)]
         cells = " | ".join(str(r.usage.registers) for r in here)
-        shared = row.given_nbytes or max(r.usage.shared_nbytes for r in here)
+        shared = max(r.given_nbytes or r.usage.shared_nbytes for r in here)
         yield f"| {row.of} | `{row.entry}` | {row.lanes} | {cells} | {shared} |"
 
 

@@ -17,6 +17,7 @@ from hal_plugin_cuda.cubin import parameters
 from hal_plugin_cuda.nvrtc import compiler
 from hal_plugin_cuda.programs import _ptx, chip, sizes
 
+from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
 from hal.core.values import PTX, KernelSource, Param, ParamKind
@@ -32,7 +33,7 @@ from tests.compiler.c.host import Kernels, compiled
 from tests.compiler.lowered import lowered
 from tests.compiler.mesh.attention import attention, attention_of
 from tests.compiler.simt.machine import groups_of
-from tests.cuda.chips import ARCHS, CHIP
+from tests.cuda.chips import ARCHS, CHIP, WIDE
 from tests.cuda.kernels import TEMPLATES, Text, of_operators, of_template
 from tests.cuda.usage import Usage, usage
 from tests.draw import sample
@@ -172,6 +173,44 @@ def test_products_wait_for_their_operands(tmp_path: Path) -> None:
     assert dict(zip(WITHOUT, same, strict=True)) == {x: x == "nothing" for x in WITHOUT}
 
 
+BIG: DeviceInfo = replace(WIDE, limits=replace(WIDE.limits, instances=1))
+"""One on which small products have large blocks."""
+
+
+@pytest.mark.slow
+def test_products_by_units_of_four_warps_are_exact(tmp_path: Path) -> None:
+    """Which read their operands themselves, in blocks: whichever way these lie, and beyond ends."""
+    kinds = [(70, 200, dtype, a, b) for dtype, a, b in (
+        (DType.BF16, False, False), (DType.F16, True, False), (DType.BF16, False, True),
+        (DType.BF16, True, True),
+    )]  # fmt: skip
+    calls = []
+    for k, n, dtype, left, right in kinds:
+        shapes = ((k, 130) if left else (130, k)), ((n, k) if right else (k, n))
+        inputs = [g.input(i, Type(shape, dtype)) for i, shape in enumerate(shapes)]
+        a, b = (
+            g.permute(x, (1, 0)) if turned else x
+            for x, turned in zip(inputs, (left, right), strict=True)
+        )
+        calls += lowered(GraphRequest((g.matmul(a, b),), tuple(inputs)), BIG).calls
+    kernels = compiled([render_cuda(call.kernel, BIG) for call in calls], tmp_path)
+    for number, (k, n, dtype, left, right) in enumerate(kinds):
+        text = kernels.sources[number].text
+        assert "wgmma.mma_async.sync.aligned.m64n128k16" in text
+        staged, barrier = (text.rindex(x) for x in ("hal_wide_staged();", "__syncthreads();"))
+        assert staged < barrier
+        rng = np.random.default_rng(number)
+        a, b = (rng.integers(-3, 4, s).astype(NUMPY[dtype]) for s in ((130, k), (k, n)))
+        truth = (a.astype("f4") @ b.astype("f4")).astype(NUMPY[dtype])
+        given = [np.ascontiguousarray(x.T) if t else x for x, t in ((a, left), (b, right))]
+        for backward in (False, True):
+            memory = {("output", 0): np.zeros_like(truth)}
+            memory |= {("input", i): x for i, x in enumerate(given)}
+            parts = [memory[p.kind, p.index].reshape(-1) for p in calls[number].buffers]
+            kernels.run(number, calls[number].grid, parts, backward)
+            np.testing.assert_array_equal(memory["output", 0].astype("f4"), truth.astype("f4"))
+
+
 ATTENTIONS = (((70, 64), 100, True), ((2, 17, 24), 33, False))
 
 
@@ -237,11 +276,11 @@ def test_nothing_is_read_behind_a_staged_tile() -> None:
 def built(texts: Iterator[Text]) -> Iterator[tuple[KernelSource, int]]:
     """Compile texts for every chip; assert that none spills."""
     for text in texts:
-        for arch in ARCHS:
-            found = usage(compiler().build(text.source.text, text.source.entry, arch, True).log)
+        for arch, source in zip(ARCHS, text.sources, strict=True):
+            found = usage(compiler().build(source.text, source.entry, arch, True).log)
             assert 0 < found.registers <= 255
             assert not found.spill_store_nbytes + found.spill_load_nbytes, (text.of, arch, found)
-            yield text.source, arch
+            yield source, arch
 
 
 @needs_nvrtc
@@ -257,8 +296,8 @@ def test_templates_compile_and_do_not_spill(name: str, dtype: DType) -> None:
 @pytest.mark.slow
 def test_operators_compile() -> None:
     for text in of_operators(sample("CUDA texts", EVERY, 12), case_of):
-        for arch in ARCHS:
-            assert compiler().build(text.source.text, text.source.entry, arch).cubin
+        for arch, source in zip(ARCHS, text.sources, strict=True):
+            assert compiler().build(source.text, source.entry, arch).cubin
 
 
 @needs_nvrtc

@@ -86,6 +86,42 @@ static void matrices(uint *to, const void *line, int turned) {
 static void hal_matrices(uint *to, const void *line) { matrices(to, line, 0); }
 static void hal_matrices_turned(uint *to, const void *line) { matrices(to, line, 1); }
 
+/* wgmma.m64nNk16, of operands that four warps read together (sections "Matrix Descriptor" and
+   "Register Fragments for wgmma.mma_async.m64nNk16"): blocks of eight lines of eight elements, which
+   lie along the summed axis, or along the other one where `turned` says so. */
+#define MOST_BLOCKS 64
+static struct block { const char *at; uint along, other; } blocks[MOST_LANES][MOST_BLOCKS];
+static int block_count[MOST_LANES];
+static ulong hal_wide_block(const void *at, uint along, uint other) {
+    if ((ulong)at % 16 || along % 16 || other % 16 || along >> 18 || other >> 18) abort();
+    int number = block_count[current]++ % MOST_BLOCKS;
+    blocks[current][number] = (struct block){at, along, other};
+    return number;
+}
+static uint in_block(struct block b, int i, int k, int turned) {
+    ulong line = turned ? k % 8 : i % 8, within = turned ? i % 8 : k % 8;
+    return *(const ushort *)(b.at + i / 8 * b.other + k / 8 * b.along + line * 16 + within * 2);
+}
+static void wide(float *d, int columns, int turned_a, int turned_b, ulong a, ulong b, float (*of)(uint)) {
+    barrier(0);
+    int warp = current % 128 / 32, g = current % 32 / 4, c = current % 4;
+    for (int j = 0; j < columns / 8; j++) {
+        for (int i = 0; i < 4; i++) {
+            int row = 16 * warp + 8 * (i / 2) + g, column = 8 * j + 2 * c + i % 2;
+            float *sum = d + i / 2 * (columns / 4) + 2 * j + i % 2;
+            for (int k = 0; k < 16; k++)
+                *sum += of(in_block(blocks[current][a], row, k, turned_a)) *
+                        of(in_block(blocks[current][b], column, k, turned_b));
+        }
+    }
+    barrier(0);
+}
+#define hal_wide_bf16(columns, turned_a, turned_b, d, a, b) wide(d, columns, turned_a, turned_b, a, b, wide_bf16)
+#define hal_wide_f16(columns, turned_a, turned_b, d, a, b) wide(d, columns, turned_a, turned_b, a, b, wide_f16)
+#define hal_wide_staged()
+#define hal_wide_begin()
+#define hal_wide_end()
+
 /* cp.async: a copy is made when its thread waits for its group, and not before, so that a wait or a
    barrier left out changes what is read. It reads `given` bytes and writes zeros for the rest. */
 #define MOST_COPIES 4096

@@ -113,7 +113,7 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         - (set() if fact(_HOST_POINTERS) else {Feature.IMPORT_HOST})
         - (set() if fact(_MAPPING) and fact(_DESCRIPTORS) else {Feature.IPC})
         - (set() if operators(driver.major) else {Feature.OPERATORS}),
-        matrix_units=_units(matrix) if cc >= 80 else (),
+        matrix_units=_units(cc, matrix),
         links=tuple(
             Link(f"{PLUGIN}:{i}", "host", 0, 0) for i in range(place.count) if i != place.index
         ),
@@ -127,10 +127,13 @@ def _dtypes(f32: float, f64: float) -> dict[DType, float]:
     return dict.fromkeys(DType, 0.0) | narrow | {DType.F32: f32, DType.F64: f64}
 
 
-def _units(rate: float) -> tuple[MatrixUnit, ...]:
-    """The instruction that a warp of 32 threads runs together, since compute capability 8.0."""
-    call = "mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32"
+def _units(cc: int, rate: float) -> tuple[MatrixUnit, ...]:
+    """The instruction that a warp of 32 threads runs together, since compute capability 8.0, and
+    in 9.0 that of four warps, of any number of columns, at twice its rate."""
+    calls = [(16, 1, "mma.sync.aligned.m16n8k16.row.col.f32.{0}.{0}.f32")] * (cc >= 80)
+    calls += [(64, 2, "wgmma.mma_async.sync.aligned.m64n{{}}k16.f32.{0}.{0}")] * (cc == 90)
     return tuple(
-        MatrixUnit(16, 8, 16, d, DType.F32, together=2, rate=rate, call=call.format(name))
+        MatrixUnit(m, 8, 16, d, DType.F32, together=2, rate=rate * by, call=call.format(name))
+        for m, by, call in calls
         for d, name in _MMA.items()
     )

@@ -69,7 +69,9 @@ class Compiler:
         given = ffi.new("char[]", checked(text).encode())
         self._check(library.nvrtcCreateProgram(program, given, b"hal.cu", 0, ffi.NULL, ffi.NULL))
         try:
-            options = [f"--gpu-architecture=sm_{arch}", *_OPTIONS, *[_REPORT] * report]
+            # With the instructions of 9.0 (`wgmma`) that no later chip has
+            exact = "90a" if arch == 90 else arch
+            options = [f"--gpu-architecture=sm_{exact}", *_OPTIONS, *[_REPORT] * report]
             words = [ffi.new("char[]", option.encode()) for option in options]
             state = library.nvrtcCompileProgram(program[0], len(words), ffi.new("char *[]", words))
             log = self._bytes(program[0], "ProgramLog").decode(errors="replace").strip("\0\n")

@@ -26,6 +26,45 @@ class Asynchronous:
 
 
 @dataclass(frozen=True, slots=True)
+class Wide:
+    """A matrix unit that four subgroups run together. `block` is the function (address, bytes from
+    a block of operands to the next along the summed axis, and along the other one) that says where
+    the unit reads; `begin` and `end` are functions before the first product and behind the last
+    one, which awaits all. `of` names the operands' type in the functions of products."""
+
+    block: str
+    block_text: str
+    begin: tuple[str, str]
+    end: tuple[str, str]
+    of: str
+
+    def function(
+        self, call: str, columns: int, apart: int, turned: tuple[bool, bool]
+    ) -> tuple[str, str]:
+        """The function (sums, left operand, right operand) for so many columns, and its definition:
+        a lane's sums of the second of its two rows are `apart` from those of the first."""
+        flags = "".join(str(int(x)) for x in turned)
+        name = f"hal_wide_{self.of}_{columns}_{flags}"
+        sums = [
+            row * apart + 2 * j + i for j in range(columns // 8) for row in (0, 1) for i in (0, 1)
+        ]
+        places = ", ".join(f"%{i}" for i in range(len(sums)))
+        operands = ", ".join(f'"+f"(d[{i}])' for i in sums)
+        facts = {"name": name, "call": call.format(columns), "places": places, "sums": operands}
+        a, count = len(sums), ", ".join(flags)
+        return name, _WIDE.format(a=a, b=a + 1, turned=count, **facts)
+
+
+_WIDE = """\
+static __device__ inline void {name}(float *d, ulong a, ulong b) {{
+    asm volatile("{{ .reg .pred p; setp.ne.b32 p, 1, 0; "
+        "{call} {{{places}}}, %{a}, %{b}, p, 1, 1, {turned}; }}"
+        : {sums} : "l"(a), "l"(b) : "memory");
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class SimtDialect:
     """`c` is the language for instances that are groups. `kernel` is a format of the lanes and of
     the groups that a unit has room for at least, and stands before an entry point; `lane` is the
@@ -57,6 +96,10 @@ class SimtDialect:
     """The function that reads four blocks of eight by eight operands of a unit from scratch memory
     (where they go, and the address of a line of one, which every lane says), and its definition;
     then that which turns each of them."""
+    wide: Mapping[str, Wide] = field(default_factory=dict)
+    """By the `call` of a matrix unit, a format of the columns: those of several subgroups."""
+    wide_staged: tuple[str, str] = ("", "")
+    """The function by which a lane makes known to them what it has copied, and its definition."""
     asynchronous: Asynchronous | None = None
     """None: operands of a unit are loaded into registers, and stored from there."""
     shuffle: str = ""
@@ -141,6 +184,31 @@ _COPIES = Asynchronous(
 )
 """`cp.async`: bytes that are not given become zeros."""
 
+_BLOCK = """\
+static __device__ inline ulong hal_wide_block(const void *at, uint along, uint other) {
+    ulong place = (uint)__cvta_generic_to_shared(at) >> 4 & 0x3fff;
+    return place | (ulong)(along >> 4) << 16 | (ulong)(other >> 4) << 32;
+}
+"""
+"""A matrix descriptor without swizzling: the leading offset is that along the summed axis."""
+
+
+def _alone(name: str, *lines: str) -> tuple[str, str]:
+    body = "".join(f'    asm volatile("{line};" ::: "memory");\n' for line in lines)
+    return name, f"static __device__ inline void {name}() {{\n{body}}}\n"
+
+
+_WIDE_BEGIN = _alone("hal_wide_begin", "wgmma.fence.sync.aligned")
+_WIDE_END = _alone(
+    "hal_wide_end", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned 0"
+)
+
+
+def _wgmma(kind: str) -> tuple[str, Wide]:
+    call = f"wgmma.mma_async.sync.aligned.m64n{{}}k16.f32.{kind}.{kind}"
+    return call, Wide("hal_wide_block", _BLOCK, _WIDE_BEGIN, _WIDE_END, kind)
+
+
 CUDA_GROUPS = SimtDialect(
     c=CUDA_C_TEXT,
     kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
@@ -155,6 +223,8 @@ CUDA_GROUPS = SimtDialect(
     vectors=MappingProxyType({4: "uint", 8: "uint2", 16: "uint4"}),
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),
+    wide=MappingProxyType(dict(map(_wgmma, ("bf16", "f16")))),
+    wide_staged=_alone("hal_wide_staged", "fence.proxy.async"),
     asynchronous=_COPIES,
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )

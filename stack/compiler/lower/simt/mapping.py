@@ -8,10 +8,10 @@ products are laid out in blocks, and what is computed with them follows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
 from hal.tile.kernel import (
     Access,
@@ -58,6 +58,8 @@ class Mapping:
     works: dict[Work, Layout]
     operands: dict[Node, tuple[Layout, ...]]
     fixed: dict[Node, Layout | None]
+    wide: MatrixUnit | None = None
+    """The unit of several subgroups for which the kernel's product is laid out."""
 
 
 def group_size(kernel: Kernel, info: DeviceInfo) -> int:
@@ -95,11 +97,17 @@ def expressions(s: Statement) -> Iterator[Node]:
         yield from (c.next for c in s.carried)
 
 
-def map_kernel(kernel: Kernel, lanes: int, together_nbytes: int = 1) -> Mapping:
-    """The layouts of a kernel's tiles, for lanes that move so many bytes of neighbours at once."""
-    found = _Map(lanes, kernel, together_nbytes)
+def map_kernel(
+    kernel: Kernel,
+    lanes: int,
+    together_nbytes: int = 1,
+    wide: Callable[[Node], MatrixUnit | None] = lambda n: None,
+) -> Mapping:
+    """The layouts of a kernel's tiles, for lanes that move so many bytes of neighbours at once.
+    `wide` gives the unit of several subgroups for a product, if it alone goes along rows."""
+    found = _Map(lanes, kernel, together_nbytes, wide)
     found.block(kernel.body)
-    return Mapping(lanes, found.tiles, found.works, found.operands, found.fixed)
+    return Mapping(lanes, found.tiles, found.works, found.operands, found.fixed, found.wide)
 
 
 def order_of(access: Access) -> list[int]:
@@ -122,12 +130,21 @@ def suits(access: Access, layout: Layout) -> bool:
 class _Map:
     """The choice in the making: `asked` are the layouts in which a value is used."""
 
-    def __init__(self, lanes: int, kernel: Kernel, together_nbytes: int) -> None:
+    def __init__(
+        self,
+        lanes: int,
+        kernel: Kernel,
+        together_nbytes: int,
+        wide: Callable[[Node], MatrixUnit | None],
+    ) -> None:
         self.lanes, self._together_nbytes = lanes, together_nbytes
         nodes = {n for s in statements(kernel.body) for n in toposort(expressions(s))}
-        along = [n.op for n in nodes if n.op in ("dot", "reduce", "scan")]
-        self._whole_rows = len(along) > 1
-        """Whether something goes along rows beside a product: then subgroups have whole ones."""
+        along = [n for n in nodes if n.op in ("dot", "reduce", "scan")]
+        alone = along[0] if len(along) == 1 and along[0].op == "dot" else None
+        self.wide = None if alone is None else wide(alone)
+        self._whole_rows = len(along) > 1 or self.wide is not None
+        """Whether something goes along rows beside a product: then subgroups have whole ones. So
+        they do for a unit of several."""
         self.tiles: dict[Node, Layout] = {}
         self.works: dict[Work, Layout] = {}
         self.operands: dict[Node, tuple[Layout, ...]] = {}

@@ -9,12 +9,12 @@ the same in every step are staged once, before the loop.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hal.tile.kernel import For, Gather, Load
 from hal.tile.node import Node, toposort
 from hal.tile.walk import reads
-from stack.compiler.lower.simt import vectors
+from stack.compiler.lower.simt import vectors, wide
 from stack.compiler.lower.simt.apart import changed_by
 from stack.compiler.lower.simt.dialect import Asynchronous
 from stack.compiler.lower.simt.group import GroupText, guarded
@@ -45,13 +45,25 @@ next barrier, as is what a lane has waited for."""
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A load of a step, its shape in the staging area, and where it begins in a stage."""
+    """A load of a step, its shape in the staging area, and where it begins in a stage. `pitch` are
+    the elements from a line to the next, or from a row of blocks to the next."""
 
     load: Load
     inner: int
     pitch: int
     turned: bool
     start: int
+    blocks: bool = False
+
+    def place(self, outer: str, inner: str) -> str:
+        """The number of an element."""
+        if self.blocks:
+            return wide.place(outer, inner, self.pitch)
+        return f"{outer} * {self.pitch} + {inner}"
+
+    def staged(self, name: str) -> Lined | wide.Blocks:
+        """It, at an address."""
+        return (wide.Blocks if self.blocks else Lined)(name, self.pitch, self.turned)
 
 
 class Pipeline:
@@ -92,6 +104,8 @@ class Pipeline:
         group, stages = self._group, self._stages
         out, kind = group.out, register(group.out.dialect, s.index.dtype)
         out.do(f"{self._copies.wait.format(stages - 2)};")
+        if self._operands[0].blocks:
+            wide.staged(group)
         group.fence.barrier()
         ahead, to = out.name("n"), out.name("z")
         with out.block():
@@ -102,7 +116,7 @@ class Pipeline:
         for operand in self._operands:
             x = operand.load.result
             name = group.place_of(x.dtype, self._place(self._slot, operand))
-            group.piped[x] = Lined(name, operand.pitch, operand.turned)
+            group.piped[x] = operand.staged(name)
         out.do(f"{self._slot} = ({self._slot} + 1) % {stages};")
 
     def end(self) -> None:
@@ -138,7 +152,7 @@ class Pipeline:
             count = f"({left} >= {many} ? {many} : {left} > 0 ? (int)({left}) : 0)"
         if rest:
             count = f"({' && '.join(rest)} ? {count} : 0)"
-        place = f"{nest.position[1 - axis].text} * {operand.pitch} + {here}"
+        place = operand.place(nest.position[1 - axis].text, here)
         valid = group.within(layout, nest.position) + group.first(layout)
         call = self._function(register(group.out.dialect, dtype), many, many * dtype.nbytes)
         nest.do(guarded(valid, f"{call}(&{name}[{place}], &{source}, {count});"))
@@ -183,8 +197,19 @@ def pipeline(group: GroupText, scope: Scope, s: For) -> Pipeline | None:
                 still.append((x, layout, depth))
     if not operands:
         return None
+    if group.mapping.wide is not None and len(operands) == 2:
+        first, second = operands
+        start = wide.nbytes(first.load.result, first.inner)
+        operands = [in_blocks(first, 0), in_blocks(second, start)]
+        start += wide.nbytes(second.load.result, second.inner)
     staged = {x: lined(group, scope, x, layout, depth) for x, layout, depth in dict.fromkeys(still)}
     return Pipeline(group, copies, operands, staged, start)
+
+
+def in_blocks(operand: _Operand, start: int) -> _Operand:
+    """The same for a unit of several subgroups."""
+    pitch = wide.below(operand.load.result, operand.inner)
+    return replace(operand, pitch=pitch, start=start, blocks=True)
 
 
 def _operand(group: GroupText, load: Load, depth: int, start: int) -> _Operand | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.tile.node import Node
-from stack.compiler.lower.simt import vectors
+from stack.compiler.lower.simt import vectors, wide
 from stack.compiler.lower.simt.group import ALIGNED, LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
 from stack.compiler.lower.simt.mapping import is_by_unit
@@ -30,6 +30,10 @@ def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     nest = group.nest(scope, layout)
     nest.do(f"{total.at(nest.position)} = {nest.element(acc, nest.position)};")
     nest.emit()
+    if isinstance(wide_left := group.piped.get(a), wide.Blocks):
+        wide_right = group.piped[b]
+        wide.add(group, n, total.name, layout, wide_left, wide_right)
+        return total
     if is_by_unit(n):
         left: Lined | Held
         held = a not in group.piped and _is_held(operands[0], layout)

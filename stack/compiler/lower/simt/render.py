@@ -17,6 +17,7 @@ from stack.compiler.lower.simt.mapping import Mapping, expressions, group_size, 
 from stack.compiler.lower.simt.pipeline import STAGES
 from stack.compiler.lower.simt.product import dot
 from stack.compiler.lower.simt.statements import block
+from stack.compiler.lower.simt.wide import fitting
 from stack.compiler.text.c.render import arguments, headed, parameter
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.writer import CWriter
@@ -41,10 +42,9 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
         return unit is not None and unit.call in groups.units
 
     lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
-    mapping, space = (
-        map_kernel(kernel, lanes, groups.together_nbytes),
-        info.space(SpaceKind.SCRATCHPAD),
-    )
+    wide = partial(fitting, lanes=lanes, info=info, groups=groups)
+    mapping = map_kernel(kernel, lanes, groups.together_nbytes, wide)
+    space = info.space(SpaceKind.SCRATCHPAD)
     for stages in STAGES if groups.asynchronous else STAGES[-1:]:
         group = _written(kernel, groups, mapping, info, stages)
         if space is None or group.scratch_nbytes <= space.nbytes:
