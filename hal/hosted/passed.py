@@ -11,7 +11,7 @@ import secrets
 import socket
 import struct
 from itertools import count
-from threading import Lock, Thread
+from threading import RLock, Thread
 
 from hal.core.errors import InvalidCall, Unsupported
 from hal.core.values import SharedHandle
@@ -31,7 +31,7 @@ class Offers:
     process."""
 
     def __init__(self) -> None:
-        self._lock, self._numbers = Lock(), count(1)
+        self._lock, self._numbers = RLock(), count(1)  # Python may forget memory in any line
         self._offered: dict[int, int] = {}
         self._of: tuple[int, int] | None = None
 

@@ -11,8 +11,10 @@ from abc import abstractmethod
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hal.hosted.driven import DrivenMachine
+from hal.core.errors import InvalidCall
+from hal.hosted.driven import DrivenMachine, DriverMemory
 from hal.hosted.machine import Part
+from hal.hosted.slab import Slab
 from hal.hosted.streams import After
 
 STAGE_NBYTES = 4 << 20
@@ -21,6 +23,9 @@ STAGE_NBYTES = 4 << 20
 
 class StagedMachine(DrivenMachine):
     """A driver's memory is at addresses; places on the host are what `on_host` takes."""
+
+    def over(self, slab: Slab) -> DriverMemory:
+        raise InvalidCall("this device's memory is its own")
 
     @abstractmethod
     def at_work(self, stream: Any, operation: str) -> AbstractContextManager[None]:

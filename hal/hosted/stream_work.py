@@ -34,7 +34,7 @@ from hal.hosted.programs import Loaded, Programs
 from hal.hosted.queues import Job, Operation, Queue, Resource
 from hal.hosted.session import Session
 from hal.hosted.streams import After, StreamMachine
-from hal.hosted.work import Work, allocations, flat, part_of
+from hal.hosted.work import Work, allocations, check_peers, flat, part_of
 
 Step = Callable[[Any, After], Any]
 """Starts one command on a stream behind marks, and gives its mark."""
@@ -67,7 +67,8 @@ class StreamGraph(Keeper):
 
 class StreamWork:
     """The hooks that submit work to timelines, and those that prepare it. What joins devices is
-    done by the host, as on a machine without streams."""
+    done by the host, as on a machine without streams, but for copies from and to machines that this
+    one reaches."""
 
     def __init__(self, session: Session, machine: StreamMachine, programs: Programs) -> None:
         self._session, self._machine, self._flight = session, machine, session.flight
@@ -119,11 +120,12 @@ class StreamWork:
         self, dst: Region | HostMemory, src: Region | HostMemory, timeline: Timeline, waits: Waits
     ) -> Point:
         sides = [side for side in (dst, src) if isinstance(side, Region)]
-        if any(side.buffer.native.session is not self._session for side in sides):
+        uses = tuple(side.buffer.native for side in sides)
+        peers = [x.session.machine for x in uses if x.session is not self._session]
+        if not all(self._machine.reaches(peer) for peer in peers):
             return self._host.copy(dst, src, timeline, waits)
         to, of = (part_of(s) if isinstance(s, Region) else flat(s) for s in (dst, src))
-        uses = tuple(side.buffer.native for side in sides)
-        step = partial(self._machine.copy, to, of)
+        step = partial(self._copied, uses, to, of)
         job = _job("copy", step, uses, sides[0].nbytes, host=len(sides) < 2)
         return self._submit("copy", job, timeline, waits)
 
@@ -164,6 +166,18 @@ class StreamWork:
 
         job = Job(recorded.operations, start, (recorded, *allocations(slots)))
         return self._submit("replay", job, timeline, waits)
+
+    def _copied(
+        self,
+        uses: tuple[Allocation, ...],
+        to: Part | memoryview,
+        of: Part | memoryview,
+        nbytes: int,
+        stream: Any,
+        after: After,
+    ) -> Any:
+        check_peers(self._session, uses)
+        return self._machine.copy(to, of, nbytes, stream, after)
 
     def _submit(self, hook: str, job: Job, timeline: Timeline, waits: Waits) -> Point:
         session = self._session

@@ -54,6 +54,11 @@ class StreamMachine(BaseMachine):
     ) -> Any:
         """Start a copy of the first bytes; a memoryview is memory of the host."""
 
+    def reaches(self, peer: BaseMachine) -> bool:
+        """Whether `copy` takes parts of another machine's memory. Where not, bytes between them go
+        through the host."""
+        return False
+
     @abstractmethod
     def fill(self, dst: Part, pattern: bytes, nbytes: int, stream: Any, after: After) -> Any:
         """Start filling the first bytes with a pattern that divides them."""

@@ -147,15 +147,7 @@ class Work:
         others = [a.session.machine for a in uses if a.session is not self._session]
 
         def run(part: bool) -> float | None:
-            # Fail a copy whose other device is lost
-            for allocation in uses:
-                cause = allocation.session.cause
-                if allocation.session is not self._session and cause is not None:
-                    name = self._session.name
-                    text = f"{allocation.session.name} is lost: {cause}"
-                    raise OperationFailed(
-                        Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
-                    )
+            check_peers(self._session, uses)
             for at, count in pieces(nbytes // 2 if part else nbytes):
                 write(at, read(at, count))
                 doing.steps += 1
@@ -175,6 +167,16 @@ class Work:
             return machine.fill_ns(dst.nbytes)
 
         return Task("fill", "fill", run, (allocation,))
+
+
+def check_peers(session: Session, uses: Iterable[Allocation]) -> None:
+    """Fail a copy whose other device is lost. Raises OperationFailed."""
+    for allocation in uses:
+        peer = allocation.session
+        if peer is not session and peer.cause is not None:
+            text = f"{peer.name} is lost: {peer.cause}"
+            lost = Failure(FailureKind.PEER_LOST, Scope.PEER, session.name, "copy", text)
+            raise OperationFailed(lost)
 
 
 def pieces(nbytes: int) -> Iterator[tuple[int, int]]:

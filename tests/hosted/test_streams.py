@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.device import Device
-from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle
+from hal.core.errors import (
+    DeviceLost,
+    Failure,
+    FailureKind,
+    OperationFailed,
+    Scope,
+    StaleHandle,
+)
 from hal.core.values import (
     AllocOptions,
     CopyCommand,
@@ -304,3 +311,40 @@ def _run(bench, plan):
     assert bench.content(buffer) == bytes([len(plan)])
     bench.device.close()
     assert all(out[0] >= number for out, number in outs)
+
+
+class Reaching(Driver):
+    """One whose copies reach the memory of others of its kind, which its host does not."""
+
+    def reaches(self, peer):
+        return isinstance(peer, Reaching)
+
+    def read(self, memory, offset, nbytes):
+        raise AssertionError("the driver copies by itself")
+
+    write = read
+
+
+def test_the_driver_copies_between_devices_that_it_reaches():
+    names, line_of = ("tiny:0", "tiny:1"), {}
+    here, there = devices = [
+        Device(HostedDevice(describe(name), Reaching(), Order()), name) for name in names
+    ]
+    ours, theirs = (device.alloc(4, AllocOptions()) for device in devices)
+    for device in devices:
+        line_of[device] = device.create_timeline(False)
+    written = there.copy(theirs.region(), b"peer", line_of[there], ())
+    copied = here.copy(ours.region(), theirs.region(), line_of[here], (written,))
+    there.free(theirs)
+    found = bytearray(4)
+    here.wait((here.copy(found, ours.region(), line_of[here], (copied,)),), 5.0, True)
+    assert found == b"peer"
+    theirs = there.alloc(4, AllocOptions())
+    there.inject(Fault(Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, "", "", "gone"), "health"))
+    there.health()
+    lost = here.copy(ours.region(), theirs.region(), line_of[here], ())
+    with pytest.raises(OperationFailed, match="tiny:1 is lost") as error:
+        here.wait((lost,), 5.0, True)
+    assert error.value.failure.kind is FailureKind.PEER_LOST
+    for device in devices:
+        device.close()

@@ -23,9 +23,8 @@ from hal.core.values import Grid, KernelSource, Operator, SharedHandle
 from hal.hosted.device import HostedDevice
 from hal.hosted.driven import DriverMemory
 from hal.hosted.forks import starts
-from hal.hosted.machine import Part
+from hal.hosted.machine import BaseMachine, Part
 from hal.hosted.order import Order
-from hal.hosted.slab import Slab
 from hal.hosted.staged import StagedMachine
 from hal.hosted.streams import RUNNING, After
 from hal_plugin_cuda import driver as cuda
@@ -153,9 +152,6 @@ class CudaMachine(StagedMachine):
     def release(self, memory: DriverMemory) -> None:
         super().release(memory)
         self._context.tidy()
-
-    def over(self, slab: Slab) -> DriverMemory:
-        raise InvalidCall("this device's memory is its own")
 
     def adopt(self, memory: memoryview) -> DriverMemory:
         """Pinned where it lies, so that the device reaches it by the host's address."""
@@ -337,6 +333,9 @@ class CudaMachine(StagedMachine):
                     joined.nodes[i] = (bound, node, facts, bound.version)
             self._driver.call("cuGraphLaunch", joined.executable, stream.native)
             return self.ended(stream, begin, joined)
+
+    def reaches(self, peer: BaseMachine) -> bool:
+        return isinstance(peer, CudaMachine)  # addresses of all devices are apart
 
     # states and times
 
