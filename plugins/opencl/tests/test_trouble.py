@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hal_plugin_opencl import rounds
 
-from hal.core.errors import OutOfMemory
+import hal
+from hal.core.errors import OutOfMemory, PluginError
 from hal.core.values import AllocOptions
 from plugins.opencl.tests.conftest import Bench
 
@@ -45,6 +47,13 @@ def test_a_kernel_that_never_ends_is_a_hang() -> None:
         [sys.executable, "-c", HANGS], capture_output=True, check=True, timeout=120
     )
     assert json.loads(done.stdout) == ["hang", "device", "launch spin", 1]
+
+
+def test_a_driver_that_leaves_loops_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_KEPT", set())
+    monkeypatch.setattr(rounds, "_WANTED", rounds._WANTED + 1)
+    with pytest.raises(PluginError, match=r"opencl:0 .* leaves loops before their end"):
+        hal.open("opencl:0")
 
 
 def test_memory_that_runs_out(open_bench: Callable[..., Bench]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from hal_plugin_opencl import find
 from hal_plugin_opencl.choice import PLUGIN, Choice
 from hal_plugin_opencl.describe import computes_in_host_memory, describe
 from hal_plugin_opencl.programs import ADDRESS, Bound, Loaded, Programs
+from hal_plugin_opencl.rounds import keeps_loops
 
 _NO_MEMORY = (
     cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE,
@@ -71,6 +73,13 @@ class OpenclMachine(DrivenMachine):
         in_host, granularity = computes_in_host_memory(device), info.spaces[0].granularity
         slabs = Slabs(PLUGIN, granularity) if in_host else None
         super().__init__(info.name, info.limits.progress_s, slabs)
+        wait = partial(self.finish, "open", more_s=COMPILE_S)
+        if not keeps_loops(self.own, info.fingerprint, cache_dir, wait):
+            raise PluginError(
+                f"{info.name} ({info.description}) would compute wrong results: its compiler "
+                "leaves loops before their end, after 65,536 rounds or so, and says nothing; use "
+                "another driver"
+            )
 
     # memory
 
