@@ -112,11 +112,12 @@ def test_parts(crew_of, size, dtype, how, data, shared, seed):
     def run(group):
         mine = placed(group, own[group.rank], shared)
         whole = placed(group, wholes[group.rank], shared)
-        out = np.empty(counts[group.rank], dtype)
+        out = placed(group, np.empty(counts[group.rank], dtype), shared)
+        every = placed(group, np.empty(sum(counts), dtype), shared)
         return (
             group.all_gather(mine, counts=counts),
-            group.gather(mine, root, counts=counts),
-            group.scatter(whole if group.rank == root else None, root, out.copy(), counts),
+            group.gather(mine, root, every if group.rank == root else None, counts).copy(),
+            group.scatter(whole if group.rank == root else None, root, out, counts).copy(),
             group.reduce_scatter(whole, how, counts=counts),
         )
 

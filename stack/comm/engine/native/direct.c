@@ -3,6 +3,7 @@
 #include "engine.h"
 
 #define PIECE_NBYTES (64LL << 10)
+#define DEALT_NBYTES (512LL << 10) /* from here on two ranks copy sooner than one */
 
 static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
 
@@ -22,20 +23,46 @@ int he_direct(const he_group *g, const he_work *w, uint32_t number) {
     return 1;
 }
 
-/* The bytes from the start of a rank's source to the end of what this rank reads of it. */
-static int64_t read_nbytes(const he_group *g, const he_work *w, int rank) {
-    int64_t count = whole(w->call.kind) ? w->call.count : he_part_count(g, w, rank, g->rank);
-    int64_t at = whole(w->call.kind) ? 0 : he_part_in_src(g, w, rank, g->rank);
-    return count ? (at + count) * he_nbytes_of(w->call.dtype) : 0;
+/* Whether ranks help each other to copy: one of them has it all to send or to take, and all told where it goes. */
+static int dealt(const he_group *g, const he_work *w, uint32_t number) {
+    int kind = w->call.kind;
+    if (!he_is_rooted(kind) || whole(kind)) return 0;
+    int64_t most = 0;
+    for (int r = 0; r < g->size; r++) {
+        int64_t n = he_part_count(g, w, w->call.root, r) + he_part_count(g, w, r, w->call.root);
+        if (n > most) most = n;
+        int takes = kind == HE_GATHER ? r == w->call.root : r != w->call.root;
+        if (takes && !said_by(g, r, number)->dst.id) return 0;
+    }
+    return most * he_nbytes_of(w->call.dtype) >= DEALT_NBYTES;
 }
 
-static int map_all(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
+static int64_t later(int64_t end, int64_t at, int64_t count) { return count && at + count > end ? at + count : end; }
+
+/* The bytes from the start of a rank's source to the end of what is read of it, by this rank or by whoever helps. */
+static int64_t read_nbytes(const he_group *g, const he_work *w, int rank, int helped) {
+    int64_t end = whole(w->call.kind) ? w->call.count : 0;
+    for (int to = 0; to < g->size && !whole(w->call.kind); to++)
+        if (helped || to == g->rank) end = later(end, he_part_in_src(g, w, rank, to), he_part_count(g, w, rank, to));
+    return end * he_nbytes_of(w->call.dtype);
+}
+
+/* The same of its destination and of what others than the rank itself write there. */
+static int64_t written_nbytes(const he_group *g, const he_work *w, int rank, int helped) {
+    int64_t end = whole(w->call.kind) && writes(w, rank) ? w->call.count : 0;
+    for (int from = 0; from < g->size && helped; from++)
+        end = later(end, he_part_in_dst(g, w, from, rank), he_part_count(g, w, from, rank));
+    return end * he_nbytes_of(w->call.dtype);
+}
+
+static int map_all(he_group *g, const he_work *w, uint32_t number, int helped, unsigned char **srcs, unsigned char **dsts) {
     for (int r = 0; r < g->size; r++) {
         const he_said *said = said_by(g, r, number);
         he_place src = said->src, dst = said->dst;
-        srcs[r] = src.id ? he_mapped(g, w, r, src, read_nbytes(g, w, r)) : NULL;
-        dsts[r] = dst.id ? he_mapped(g, w, r, dst, writes(w, r) ? w->call.count * he_nbytes_of(w->call.dtype) : 0) : NULL;
-        if ((src.id && !srcs[r]) || (dst.id && !dsts[r])) return he_look(g);
+        int64_t written = written_nbytes(g, w, r, helped);
+        srcs[r] = src.id ? he_mapped(g, w, r, src, read_nbytes(g, w, r, helped)) : NULL;
+        dsts[r] = dst.id && written ? he_mapped(g, w, r, dst, written) : NULL;
+        if ((src.id && !srcs[r]) || (dst.id && written && !dsts[r])) return he_look(g);
     }
     return HE_OK;
 }
@@ -87,24 +114,54 @@ static void reduce_own(const he_group *g, const he_work *w, unsigned char **srcs
     }
 }
 
+static void pull_from(const he_group *g, const he_work *w, int r, unsigned char **srcs) {
+    int64_t size = he_nbytes_of(w->call.dtype), n = he_part_count(g, w, r, g->rank);
+    unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
+    unsigned char *src = n ? srcs[r] + he_part_in_src(g, w, r, g->rank) * size : dst;
+    if (src == dst || (r == g->rank && w->src + he_part_in_src(g, w, r, r) * size == dst)) return;
+    if (n * size < STREAM_NBYTES) memcpy(dst, src, n * size);
+    else he_stream(dst, src, n * size);
+}
+
 static void pull(const he_group *g, const he_work *w, unsigned char **srcs) {
-    int64_t size = he_nbytes_of(w->call.dtype);
-    for (int k = 0; k < g->size; k++) {
-        int r = (g->rank + k) % g->size; /* so that not all read from the same one */
-        int64_t n = he_part_count(g, w, r, g->rank);
-        unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
-        unsigned char *src = n ? srcs[r] + he_part_in_src(g, w, r, g->rank) * size : dst;
-        if (src == dst || (r == g->rank && w->src + he_part_in_src(g, w, r, r) * size == dst)) continue;
-        if (n * size < STREAM_NBYTES) memcpy(dst, src, n * size);
-        else he_stream(dst, src, n * size);
+    for (int k = 0; k < g->size; k++) pull_from(g, w, (g->rank + k) % g->size, srcs); /* not all from the same one */
+}
+
+/* The part that `from` has for `to`, by pieces that whoever has time takes; `first` is the number of its first one, and
+ * `mine` that of the one that this rank has taken. */
+static int copy_pieces(he_group *g, const he_work *w, uint32_t number, int from, int to, unsigned char **srcs, unsigned char **dsts,
+                       int64_t first, int64_t *mine) {
+    int64_t size = he_nbytes_of(w->call.dtype), nbytes = he_part_count(g, w, from, to) * size;
+    unsigned char *src = srcs[from] + he_part_in_src(g, w, from, to) * size, *dst = dsts[to] + he_part_in_dst(g, w, from, to) * size;
+    for (int64_t at; (at = (*mine - first) * PIECE_NBYTES) < nbytes; *mine = claim(g, number)) {
+        if (atomic_load(&g->failed)) return he_look(g);
+        int64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+        if (nbytes < STREAM_NBYTES) memcpy(dst + at, src + at, n);
+        else he_stream(dst + at, src + at, n);
     }
+    return HE_OK;
+}
+
+static int copy_dealt(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
+    int64_t first = 0, mine = claim(g, number), size = he_nbytes_of(w->call.dtype);
+    int root = w->call.root, code = HE_OK;
+    if (g->rank == root) pull_from(g, w, root, srcs);
+    for (int r = 0; r < g->size && !code; r++) {
+        int from = w->call.kind == HE_GATHER ? r : root, to = w->call.kind == HE_GATHER ? root : r;
+        int64_t nbytes = he_part_count(g, w, from, to) * size;
+        if (r == root || !nbytes) continue;
+        code = copy_pieces(g, w, number, from, to, srcs, dsts, first, &mine);
+        first += (nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+    }
+    return code;
 }
 
 int he_run_direct(he_group *g, const he_work *w, uint32_t number) {
     unsigned char *srcs[g->size], *dsts[g->size];
-    int code = map_all(g, w, number, srcs, dsts);
+    int helped = dealt(g, w, number), code = map_all(g, w, number, helped, srcs, dsts);
     if (code) return code;
-    if (whole(w->call.kind)) code = reduce_pieces(g, w, number, srcs, dsts);
+    if (helped) code = copy_dealt(g, w, number, srcs, dsts);
+    else if (whole(w->call.kind)) code = reduce_pieces(g, w, number, srcs, dsts);
     else if (he_reduces(w->call.kind)) reduce_own(g, w, srcs);
     else pull(g, w, srcs);
     if (code) return code;

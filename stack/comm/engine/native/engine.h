@@ -264,6 +264,7 @@ void he_f8_to_f32(int dtype, float *dst, const uint8_t *src, int64_t n);
 void he_f32_to_f8(int dtype, uint8_t *dst, const float *src, int64_t n);
 /* shape.c */
 int he_reduces(int kind);
+int he_is_rooted(int kind);
 int he_for_each(int kind);
 int64_t he_part_count(const he_group *g, const he_work *w, int from, int to);
 int64_t he_part_in_src(const he_group *g, const he_work *w, int from, int to);

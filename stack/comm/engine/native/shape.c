@@ -3,6 +3,9 @@
 
 int he_reduces(int kind) { return kind == HE_ALL_REDUCE || kind == HE_REDUCE || kind == HE_REDUCE_SCATTER; }
 
+/* Whether one rank gives or gets it all. */
+int he_is_rooted(int kind) { return kind == HE_BROADCAST || kind == HE_SCATTER || kind == HE_GATHER || kind == HE_REDUCE; }
+
 /* Whether a source has a part for each rank. */
 int he_for_each(int kind) {
     return kind == HE_REDUCE_SCATTER || kind == HE_ALL_TO_ALL || kind == HE_ALL_TO_ALL_V || kind == HE_SCATTER;
