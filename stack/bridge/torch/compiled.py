@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +10,11 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
 from torch._dynamo import graph_bytecode_inputs
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.schemas import MutationType, PlainTensorMeta
+from torch._functorch._aot_autograd.schemas import (
+    MutationType,
+    PlainTensorMeta,
+    ViewAndMutationMeta,
+)
 from torch._functorch.aot_autograd import make_boxed_func
 
 from hal.core.dtypes import DType
@@ -72,9 +76,8 @@ graph as one operator; the same where nothing is lost when it is called without 
 def _compile_inference(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     """`_compile`, which marks what torch's wrappers do nothing for: they turn gradients off, which
     our tensors are made without; write arguments that are changed; make results views of others."""
-    run = _compile(graph, examples)
-    context = torch._guards.TracingContext.try_get()
-    known = None if context is None else context.fw_metadata
+    run = _compile(graph, shown=None)
+    known = _metadata()
     if (
         known is not None
         and hasattr(run, _RECORDED)
@@ -92,7 +95,24 @@ def _compile_inference(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     return run
 
 
-def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+def _compile_forward(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+    known = _metadata()
+    return _compile(graph, shown=None if known is None else known.num_forward_returns)
+
+
+def _compile_backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+    return _compile(graph, shown=0)
+
+
+def _metadata() -> ViewAndMutationMeta | None:
+    """What torch found out about the graph that is being compiled."""
+    context = torch._guards.TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def _compile(graph: fx.GraphModule, shown: int | None) -> Any:
+    """What runs a graph. Of its results users see so many first ones, all without a number: these
+    share memory and have strides as if they were computed operator by operator."""
     calls = [n for n in graph.graph.nodes if n.op == "call_function"]
     found = []
     for n in calls:
@@ -107,10 +127,19 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     if not all(_is_lowered(n) for n in names) or all(_is_number(n) for n in inputs):
         return make_boxed_func(graph.forward)  # by operators, which torch decomposes or refuses
     drawing = any(name in draws.IN_GRAPHS for name in names)
-    whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph, drawing))
-    record = kernels.alike(whole)
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
     places = [i for i, a in enumerate(given) if isinstance(a, fx.Node) and not _is_number(a)]
+    visible = {given[i] for i in places if shown is None or i < shown}
+    whole_of = _whole_of(visible)
+    results = list(dict.fromkeys(whole_of[given[i]] for i in places if given[i] in whole_of))
+    results += [given[i] for i in places if given[i] not in whole_of]
+    seen = visible | set(results[: len(set(whole_of.values()))])
+    row = Row(
+        f"a compiled graph of {len(graph.graph.nodes)} nodes",
+        _lower_of(graph, results, drawing),
+        orders=tuple([_order(n) if n in seen else None for n in results]),
+    )
+    record = kernels.alike(row)
     back = [_is_host(given[i]) for i in places]
     numbers = {i: a for i, a in enumerate(given) if isinstance(a, fx.Node) and _is_number(a)}
     strangers = any(_is_host(n) for n in inputs)
@@ -122,8 +151,7 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         return made
 
     recorded = drawn if drawing else record
-
-    is_plain = len(places) == len(given) and not any(back)
+    is_plain = len(places) == len(given) and not any(back) and not whole_of
 
     def run(args: list[Any]) -> list[Any]:
         if takes_indices and ranges.is_on():  # operator by operator, whose indices are looked at
@@ -135,7 +163,11 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
         out: list[Any] = list(given)
         for place, number in numbers.items():
             out[place] = _number(number, args)
-        for place, x, host in zip(places, made, back, strict=True):
+        wholes = dict(zip(results, made, strict=True)) if whole_of else {}
+        rest = iter(made[len(set(whole_of.values())) :])
+        for place, host in zip(places, back, strict=True):
+            n = given[place]
+            x = _view_of_whole(n, wholes, args) if n in whole_of else next(rest)
             if host:
                 kernels.host_calls["a copy of a compiled graph"] += 1
             out[place] = x.cpu() if host else x
@@ -146,6 +178,53 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     if is_plain and not strangers:
         setattr(boxed, _RECORDED, _Direct(recorded, len(inputs), takes_indices))
     return boxed
+
+
+def _whole_of(results: Collection[fx.Node]) -> dict[fx.Node, fx.Node]:
+    """Of results that share memory with each other, what they are views of: what first had it."""
+    sharing: dict[int, list[fx.Node]] = {}
+    for n in results:
+        sharing.setdefault(_memory(n), []).append(n)
+    found: dict[fx.Node, fx.Node] = {}
+    for memory, nodes in sharing.items():
+        if len(nodes) > 1:
+            known = [n for n in nodes[0].graph.nodes if isinstance(n.meta.get("val"), Tensor)]
+            whole = next(n for n in known if _memory(n) == memory)
+            if whole.op == "call_function":  # torch makes views of arguments by itself
+                found |= dict.fromkeys(nodes, whole)
+    return found
+
+
+def _memory(n: fx.Node) -> int:
+    return int(n.meta["val"].untyped_storage()._cdata)
+
+
+def _view_of_whole(n: fx.Node, wholes: dict[fx.Node, Tensor], args: Sequence[Any]) -> Any:
+    """What a graph gives at a node that only shows another part or form of what was computed."""
+    if n in wholes:
+        return wholes[n]
+
+    def value(a: Any) -> Any:
+        is_tensor = isinstance(a, fx.Node) and not isinstance(a.meta.get("val"), int | torch.SymInt)
+        return _view_of_whole(a, wholes, args) if is_tensor else _number(a, args)
+
+    return n.target(*[value(a) for a in n.args], **n.kwargs)
+
+
+def _order(n: fx.Node) -> tuple[int, ...] | None:
+    """In which order a result's axes lie in memory. None: in their own, or with gaps."""
+    x = n.meta["val"]
+    sizes = [d if isinstance(d, int) else d.node.hint for d in (*x.shape, *x.stride())]
+    if None in sizes:
+        return None
+    shape, strides = sizes[: x.dim()], sizes[x.dim() :]
+    order = sorted(range(x.dim()), key=lambda a: (-strides[a], a))
+    step = 1
+    for a in reversed(order):
+        if shape[a] != 1 and strides[a] != step:
+            return None
+        step *= shape[a]
+    return tuple(order)
 
 
 def _here(a: Any) -> Any:
@@ -201,9 +280,12 @@ def _is_lowered(name: str) -> bool:
 _IGNORED = ("layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
-def _lower_of(graph: fx.GraphModule, drawing: bool) -> Callable[..., Any]:
-    """The graph as a row: nodes for its arguments to nodes for its results. One that draws has the
-    state of a stream as its first argument, and the state behind its draws as its last result."""
+def _lower_of(
+    graph: fx.GraphModule, results: Sequence[fx.Node], drawing: bool
+) -> Callable[..., Any]:
+    """The graph as a row: nodes for its arguments to nodes for these of its results. One that draws
+    has the state of a stream as its first argument, and that behind its draws as its last result.
+    """
 
     def value(a: Any, values: dict[fx.Node, Any]) -> Any:
         if isinstance(a, fx.Node):
@@ -226,8 +308,7 @@ def _lower_of(graph: fx.GraphModule, drawing: bool) -> Callable[..., Any]:
             if n.op == "placeholder":
                 values[n] = next(rest)
             elif n.op == "output":
-                found = [value(a, values) for a in _flat(n.args[0])]
-                return [*[f for f in found if isinstance(f, Node)], *state]
+                return [*[values[r] for r in results], *state]
             elif n.target is _SIZE:
                 values[n] = values[n.args[0]].shape[n.args[1]]
             elif not isinstance(n.target, torch._ops.OpOverload):  # of Python: on sizes, and [i]
@@ -393,8 +474,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 _backend = aot_autograd(
-    fw_compiler=_compile,
-    bw_compiler=_compile,
+    fw_compiler=_compile_forward,
+    bw_compiler=_compile_backward,
     inference_compiler=_compile_inference,
     decompositions=_decompositions(),
 )

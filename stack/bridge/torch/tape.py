@@ -126,11 +126,12 @@ Lower = Callable[..., Any]
 @dataclass(frozen=True, eq=False, slots=True)
 class Row:
     """An operator: its name, and what it computes of nodes. `pointwise` results have the strides of
-    the operands."""
+    the operands; of others the first ones are laid out with their axes in these `orders`."""
 
     name: str
     lower: Lower
     pointwise: bool = False
+    orders: tuple[tuple[int, ...] | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -365,8 +366,10 @@ class Tape:
                 n += 1
             return ()
         results = []
-        for part in parts:
-            strides = _like(call.args, part.shape) if call.row.pointwise else None
+        for part, order in itertools.zip_longest(parts, call.row.orders[: len(parts)]):
+            strides = None if order is None else _dense(part.shape, order)
+            if call.row.pointwise:
+                strides = _like(call.args, part.shape)
             nodes[n] = _stored(part, strides)
             results.append(Result(part.shape, strides, part.dtype))
             n += 1
@@ -649,11 +652,15 @@ def _like(args: Sequence[Any], shape: tuple[int, ...]) -> tuple[int, ...] | None
                 return None
             if any(s == 0 and n > 1 for n, s in zip(shape, x.strides, strict=True)):
                 continue
-            order = sorted(range(len(shape)), key=lambda a: (-x.strides[a], a))
-            dense, step = [0] * len(shape), 1
-            for a in reversed(order):
-                dense[a] = step
-                step *= max(shape[a], 1)
-            found = tuple(dense)
-            return None if found == contiguous_strides(shape) else found
+            return _dense(shape, sorted(range(len(shape)), key=lambda a: (-x.strides[a], a)))
     return None
+
+
+def _dense(shape: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides without gaps whose axes lie in memory in that order. None: row-major."""
+    dense, step = [0] * len(shape), 1
+    for a in reversed(order):
+        dense[a] = step
+        step *= max(shape[a], 1)
+    found = tuple(dense)
+    return None if found == contiguous_strides(shape) else found
