@@ -9,6 +9,7 @@ import runpy
 import select
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch.nn.functional as F  # noqa: E402
 import hal  # noqa: E402
 import stack.bridge.torch as bridge  # noqa: E402
 from hal.core.wrappers.faults import Faults  # noqa: E402
-from stack.bridge.torch import kernels, names, tape  # noqa: E402
+from stack.bridge.torch import indices, kernels, names, tape  # noqa: E402
 from stack.bridge.torch.compiled import backend  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
@@ -745,6 +746,22 @@ for name in ("hal:0", "hal:1"):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == ["hal:0", "cpu:0", "hal:0", "hal:1", "reference:0", "hal:1"]
+
+
+def test_devices_that_come_after_the_first_backward_have_theirs_on_the_caller(monkeypatch):
+    """Autograd made its threads for fewer devices: with HAL_DEVICES set after a backward on the
+    CPU, that of a further device was an internal assertion."""
+    x, threads = torch.ones(2, device="hal", requires_grad=True), []
+    x.register_hook(lambda grad: threads.append(threading.get_ident()))
+    unchanged = torch.autograd.graph._engine_run_backward
+    monkeypatch.setattr(torch.autograd, "_engine_run_backward", unchanged)
+    x.sum().backward()
+    monkeypatch.setattr(indices, "_kept", [True])
+    monkeypatch.setattr(indices, "_told", [1])
+    indices.tell_count(2)
+    x.sum().backward()
+    assert threads[0] != threading.get_ident()
+    assert threads[1] == threading.get_ident()
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ The guard is a C++ object with a table of virtual functions. It gets a copy of t
 from __future__ import annotations
 
 import ctypes
+import functools
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +21,20 @@ _COUNT = 15
 _LENGTH = 48
 """More functions than there are."""
 _kept: list[Any] = []
+_told = [1]
+"""How many devices torch sees."""
 
 
 def tell_count(count: int) -> None:
-    """Let torch see so many devices. Before the first backward of the process."""
-    if count < 2 or _kept:
+    """Let torch see so many devices, at least. Where the process had a backward before, autograd
+    has too few threads for them, and runs every later one on the thread that asks for it."""
+    if count <= _told[0]:
+        return
+    _told[0] = count
+    if _has_begun():
+        autograd: Any = torch.autograd
+        autograd._engine_run_backward = _on_one_thread(autograd._engine_run_backward)
+    if _kept:
         return
     library = ctypes.CDLL(f"{torch.__path__[0]}/lib/libc10.so")
     entry = ctypes.c_void_p.in_dll(library, _REGISTRY)
@@ -32,10 +43,25 @@ def tell_count(count: int) -> None:
     assert found, "the device has a guard since it was registered"
     guard = ctypes.c_void_p.from_address(found)
     kind = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
-    told = kind(lambda this: count)
+    told = kind(lambda this: _told[0])
     table = (ctypes.c_void_p * (_LENGTH + 2))()
     # two words before the functions: the object's offset, and its type
     ctypes.memmove(table, guard.value - 16, ctypes.sizeof(table))  # type: ignore[operator]
     table[2 + _COUNT] = ctypes.cast(told, ctypes.c_void_p).value
     _kept.extend((table, told))
     guard.value = ctypes.addressof(table) + 16
+
+
+def _has_begun() -> bool:
+    """Whether autograd has its threads, which it makes at the first backward and names."""
+    names = [p.read_text() for p in Path("/proc/self/task").glob("*/comm")]
+    return any(name.startswith("pt_autograd_") for name in names)
+
+
+def _on_one_thread(run_backward: Any) -> Any:
+    @functools.wraps(run_backward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            return run_backward(*args, **kwargs)
+
+    return run

@@ -21,7 +21,6 @@ from stack.bridge.torch import (
     composed,
     draws,
     found,
-    indices,
     kernels,
     optimizers,
     ranges,
@@ -30,7 +29,6 @@ from stack.bridge.torch import (
 )
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
-from stack.bridge.torch.names import listed
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import Row, check_cast
 from stack.recorder.window import contiguous_strides
@@ -42,7 +40,6 @@ _kept: list[Any] = [_library]
 def install() -> None:
     """Register a kernel for each row, its forms in place and with `out`, and what tensors need
     beside operators."""
-    indices.tell_count(len(listed()))
     own = dict(_OWN)
     for module in (draws, found, optimizers, algebra, composed, special, alignments):
         own |= module.KERNELS

@@ -19,6 +19,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
+from stack.bridge.torch import indices
 from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias
 from stack.bridge.torch.names import listed
 from stack.bridge.torch.tape import (
@@ -78,6 +79,7 @@ def tape_of(index: int) -> Tape:
             raise RuntimeError(
                 f"there is no {NAME}:{index}; HAL_DEVICES names {len(known)}: {', '.join(known)}"
             )
+        indices.tell_count(len(known))  # HAL_DEVICES may have been set after `import torch`
         tape = _tapes[index] = Tape(index, devices.engine(known[index]))
     return tape
 
