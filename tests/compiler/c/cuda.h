@@ -119,8 +119,8 @@ static void wide(float *d, int columns, int turned_a, int turned_b, ulong a, ulo
 #define hal_wide_bf16(columns, turned_a, turned_b, d, a, b) wide(d, columns, turned_a, turned_b, a, b, wide_bf16)
 #define hal_wide_f16(columns, turned_a, turned_b, d, a, b) wide(d, columns, turned_a, turned_b, a, b, wide_f16)
 #define hal_wide_staged()
-#define hal_wide_begin()
-#define hal_wide_end()
+#define hal_wide_begin(d)
+#define hal_wide_end(d)
 
 /* cp.async: a copy is made when its thread waits for its group, and not before, so that a wait or a
    barrier left out changes what is read. It reads `given` bytes and writes zeros for the rest. */

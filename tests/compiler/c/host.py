@@ -96,6 +96,7 @@ def _plain(source: KernelSource) -> str:
     named = "cvt|mma|wide|matrices|async_(?:copy|commit|wait)"
     there = rf"static __device__ inline \w+ hal_(?:{named}).*?\n}}\n"
     text = re.sub(there, "", text, flags=re.DOTALL)
+    text = re.sub(r"hal_wide_(begin|end)_\d+\(", r"hal_wide_\1(", text)
     text = re.sub(r"hal_wide_(bf16|f16)_(\d+)_(\d)(\d)\(", r"hal_wide_\1(\2, \3, \4, ", text)
     text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, \d+\)', "static", text)
     return text.replace("__device__ ", "").replace("__shared__ ", "__local ")

@@ -18,7 +18,7 @@ from hal_plugin_cuda.cubin import parameters
 from hal_plugin_cuda.driver import Driver, DriverError
 from hal_plugin_cuda.nvrtc import Compiler, compiler
 
-BUILD = "1"
+BUILD = "2"
 """Part of every key in the cache; changes when the way of building changes."""
 _CELL = 8
 """The bytes that each parameter of a kernel has for itself."""

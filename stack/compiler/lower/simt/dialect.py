@@ -29,30 +29,50 @@ class Asynchronous:
 class Wide:
     """A matrix unit that four subgroups run together. `block` is the function (address, bytes from
     a block of operands to the next along the summed axis, and along the other one) that says where
-    the unit reads; `begin` and `end` are functions before the first product and behind the last
-    one, which awaits all. `of` names the operands' type in the functions of products."""
+    the unit reads; `begin` and `end` are the instructions before the first product and behind the
+    last one, which awaits all. `of` names the operands' type in the functions of products."""
 
     block: str
     block_text: str
-    begin: tuple[str, str]
-    end: tuple[str, str]
+    begin: str
+    end: str
     of: str
 
-    def function(
+    def product(
         self, call: str, columns: int, apart: int, turned: tuple[bool, bool]
     ) -> tuple[str, str]:
         """The function (sums, left operand, right operand) for so many columns, and its definition:
         a lane's sums of the second of its two rows are `apart` from those of the first."""
-        flags = "".join(str(int(x)) for x in turned)
-        name = f"hal_wide_{self.of}_{columns}_{flags}"
-        sums = [
-            row * apart + 2 * j + i for j in range(columns // 8) for row in (0, 1) for i in (0, 1)
-        ]
-        places = ", ".join(f"%{i}" for i in range(len(sums)))
-        operands = ", ".join(f'"+f"(d[{i}])' for i in sums)
-        facts = {"name": name, "call": call.format(columns), "places": places, "sums": operands}
-        a, count = len(sums), ", ".join(flags)
-        return name, _WIDE.format(a=a, b=a + 1, turned=count, **facts)
+        flags, count = "".join(str(int(x)) for x in turned), columns // 2
+        name, places = f"hal_wide_{self.of}_{columns}_{flags}", (f"%{i}" for i in range(count))
+        text = _WIDE.format(
+            name=name,
+            call=call.format(columns),
+            places=", ".join(places),
+            a=count,
+            b=count + 1,
+            turned=", ".join(flags),
+            sums=_sums(columns, apart),
+        )
+        return name, text
+
+    def around(self, columns: int, apart: int) -> tuple[tuple[str, str], ...]:
+        """The functions (sums) before and behind the products: none of what is done with sums may
+        go from one side of them to the other."""
+        found = []
+        for what, lines in (("begin", self.begin), ("end", self.end)):
+            name = f"hal_wide_{what}_{columns}"
+            text = _AROUND.format(name=name, lines=lines, sums=_sums(columns, apart))
+            found.append((name, text))
+        return tuple(found)
+
+
+def _sums(columns: int, apart: int) -> str:
+    """A lane's sums in the unit's order, as operands that are read and written."""
+    places = (
+        row * apart + 2 * j + i for j in range(columns // 8) for row in (0, 1) for i in (0, 1)
+    )
+    return ", ".join(f'"+f"(d[{i}])' for i in places)
 
 
 _WIDE = """\
@@ -60,6 +80,11 @@ static __device__ inline void {name}(float *d, ulong a, ulong b) {{
     asm volatile("{{ .reg .pred p; setp.ne.b32 p, 1, 0; "
         "{call} {{{places}}}, %{a}, %{b}, p, 1, 1, {turned}; }}"
         : {sums} : "l"(a), "l"(b) : "memory");
+}}
+"""
+_AROUND = """\
+static __device__ inline void {name}(float *d) {{
+    asm volatile("{lines}" : {sums} :: "memory");
 }}
 """
 
@@ -193,15 +218,13 @@ static __device__ inline ulong hal_wide_block(const void *at, uint along, uint o
 """A matrix descriptor without swizzling: the leading offset is that along the summed axis."""
 
 
-def _alone(name: str, *lines: str) -> tuple[str, str]:
-    body = "".join(f'    asm volatile("{line};" ::: "memory");\n' for line in lines)
-    return name, f"static __device__ inline void {name}() {{\n{body}}}\n"
-
-
-_WIDE_BEGIN = _alone("hal_wide_begin", "wgmma.fence.sync.aligned")
-_WIDE_END = _alone(
-    "hal_wide_end", "wgmma.commit_group.sync.aligned", "wgmma.wait_group.sync.aligned 0"
-)
+_STAGED = """\
+static __device__ inline void hal_wide_staged() {
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+"""
+_WIDE_BEGIN = "wgmma.fence.sync.aligned;"
+_WIDE_END = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
 
 
 def _wgmma(kind: str) -> tuple[str, Wide]:
@@ -224,7 +247,7 @@ CUDA_GROUPS = SimtDialect(
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     blocks=(_matrices("hal_matrices", ""), _matrices("hal_matrices_turned", ".trans")),
     wide=MappingProxyType(dict(map(_wgmma, ("bf16", "f16")))),
-    wide_staged=_alone("hal_wide_staged", "fence.proxy.async"),
+    wide_staged=("hal_wide_staged", _STAGED),
     asynchronous=_COPIES,
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )

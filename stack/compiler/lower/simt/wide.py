@@ -78,10 +78,12 @@ def add(group: GroupText, n: Node, total: str, layout: Layout, a: Blocks, b: Blo
     unit, out = group.mapping.wide, group.out
     assert unit is not None, "operands are in blocks for it"
     wide, width, depth = group.groups.wide[unit.call], n.shape[1], n.srcs[0].shape[1]
-    name, text = wide.function(unit.call, width, layout[1].registers, (a.turned, b.turned))
-    out.functions.define(wide.block, wide.block_text)
-    out.functions.define(name, text)
-    out.do(f"{out.functions.define(*wide.begin)}();")
+    apart = layout[1].registers
+    name, text = wide.product(unit.call, width, apart, (a.turned, b.turned))
+    begin, end = wide.around(width, apart)
+    for function in ((wide.block, wide.block_text), (name, text), begin, end):
+        out.functions.define(*function)
+    out.do(f"{begin[0]}({total});")
     size = n.srcs[0].dtype.nbytes
     first = f"{LANE} / {_SUBGROUPS * SUBGROUP} * {unit.m // _EDGE}"
     for k in range(0, depth, unit.k):
@@ -92,4 +94,4 @@ def add(group: GroupText, n: Node, total: str, layout: Layout, a: Blocks, b: Blo
             for where, (along, other) in zip(places, steps, strict=True)
         )
         out.do(f"{name}({total}, {', '.join(given)});")
-    out.do(f"{out.functions.define(*wide.end)}();")
+    out.do(f"{end[0]}({total});")
