@@ -54,7 +54,7 @@ def lost_error(error: object, failure: Failure) -> None:
 def caught(device: Device, point: Point, timeout_s: float = WAIT_S) -> OperationFailed:
     """The error that a wait for a point raises; the point must fail in time."""
     try:
-        reached = device.wait([point], timeout_s, True)
+        reached = waited(device, point, timeout_s)
     except OperationFailed as error:
         return error
     raise Wrong(

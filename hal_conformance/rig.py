@@ -287,11 +287,14 @@ class Rig:
         return not (device or self.device).wait([point], 0, True)
 
     def until(self, holds: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-        """Wait for the host side to see something."""
-        end = time.monotonic() + timeout_s
+        """Wait for the host side to see something, longer where the machine is busy."""
+        end_s = time.monotonic() + timeout_s
+        longer = False
         while not holds():
-            if time.monotonic() > end:
-                raise Wrong(f"{what} did not happen in {timeout_s} s")
+            if time.monotonic() > end_s:
+                if longer:
+                    raise Wrong(f"{what} did not happen in {timeout_s} s")
+                longer, end_s = True, time.monotonic() + busy.longer(timeout_s)
             time.sleep(0.001)
 
     # programs

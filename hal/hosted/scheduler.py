@@ -64,7 +64,7 @@ class Scheduler:
         watch = Watch(
             session.name, limit_s, session.doing, lambda: session.machine.beats, self._hang
         )
-        watch.start(self._thread.native_id or 0)
+        watch.start()
         return watch
 
     def _hang(self, doing: Doing, steps: int) -> None:

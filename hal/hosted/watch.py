@@ -30,11 +30,38 @@ class Doing:
         self.operation = operation
 
 
-class Watch:
-    """Calls `lose` with the name of an operation that has shown no progress for `progress_s`.
+class Quiet:
+    """For how long nothing was seen to come on. Time for which a thread of this process was ready
+    and no processor was free is not counted: whoever works may wait for what that one holds, as
+    threads of Python do, and a busy machine makes no hang."""
 
-    Progress is a `step`, or that the machine's `beats` are others. Time for which the working
-    thread was ready and no processor was free is not counted: a busy machine makes no hang.
+    def __init__(self) -> None:
+        self._since_s = self._starved_s = 0.0
+        self._before: dict[int, float] = {}
+
+    def begin(self) -> None:
+        """It came on just now."""
+        self._since_s, self._starved_s, self._before = time.monotonic(), 0.0, {}
+
+    def lasts(self, limit_s: float) -> bool:
+        """Whether it has been so long. What threads waited is counted from the first look on, and
+        looked at again only where the clock says that it has."""
+        if self._before and time.monotonic() - self._since_s - self._starved_s < limit_s:
+            return False
+        waits = waits_s()
+        self._starved_s += max(
+            (waited - self._before.get(thread, waited) for thread, waited in waits.items()),
+            default=0.0,
+        )
+        self._before = waits
+        return time.monotonic() - self._since_s - self._starved_s >= limit_s
+
+
+class Watch:
+    """Calls `lose` with the name of an operation that has shown no progress for `progress_s`, as
+    `Quiet` counts it.
+
+    Progress is a `step`, or that the machine's `beats` are others.
     """
 
     def __init__(
@@ -46,15 +73,11 @@ class Watch:
         lose: Callable[[Doing, int], None],
     ) -> None:
         self._progress_s, self._doing, self._beats, self._lose = progress_s, doing, beats, lose
-        self._seen: tuple[int, int] = (0, 0)
-        self._since_s = 0.0
-        self._worker = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._loop, name=f"{name} watch", daemon=True)
 
-    def start(self, worker: int) -> None:
-        """Look after the thread with this native id."""
-        self._worker = worker
+    def start(self) -> None:
+        """Look from now on."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -63,16 +86,14 @@ class Watch:
         self._thread.join(timeout=10.0)
 
     def _loop(self) -> None:
+        quiet, before = Quiet(), (-1, -1)
         while not self._end.wait(self._progress_s / LOOKS):
             seen = (self._doing.steps, self._beats())
-            if not self._doing.operation or seen != self._seen:
-                self._seen, self._since_s = seen, self._clock_s()
-            elif self._clock_s() - self._since_s >= self._progress_s:
+            if not self._doing.operation or seen != before:
+                before = seen
+                quiet.begin()
+            elif quiet.lasts(self._progress_s):
                 self._lose(self._doing, seen[0])
-
-    def _clock_s(self) -> float:
-        """The monotonic clock without the time for which the worker waited for a processor."""
-        return time.monotonic() - _waited_s(self._worker)
 
 
 Made = TypeVar("Made")
@@ -85,8 +106,8 @@ class NoProgress(Exception):
 def watched(name: str, limit_s: float, beats: Callable[[], int], work: Callable[[], Made]) -> Made:
     """What `work` gives or raises; a thread of its own does it.
 
-    Raises NoProgress when it has shown none for `limit_s`: the `beats` are the same, and the thread
-    did not wait for a processor meanwhile. The thread is abandoned then.
+    Raises NoProgress when it has shown none for `limit_s`, as `Quiet` counts it: the `beats` are
+    the same. The thread is abandoned then.
     """
     made: Future[Made] = Future()
 
@@ -96,15 +117,14 @@ def watched(name: str, limit_s: float, beats: Callable[[], int], work: Callable[
         except BaseException as error:  # noqa: BLE001  foreign code: the caller hears it
             made.set_exception(error)
 
-    worker = threading.Thread(target=do, name=name, daemon=True)
-    worker.start()
-    doing = worker.native_id or 0
-    seen, since_s = beats(), time.monotonic()
+    threading.Thread(target=do, name=name, daemon=True).start()
+    seen, quiet = beats(), Quiet()
+    quiet.begin()
     while not wait([made], timeout=limit_s / LOOKS).done:
-        now_s, before = time.monotonic() - _waited_s(doing), seen
+        before = seen
         if (seen := beats()) != before:
-            since_s = now_s
-        elif now_s - since_s >= limit_s:
+            quiet.begin()
+        elif quiet.lasts(limit_s):
             raise NoProgress(f"no progress for {limit_s:g} s")
     return made.result(timeout=0)
 

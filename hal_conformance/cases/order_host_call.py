@@ -25,7 +25,8 @@ NEEDS = (Feature.HOST_CALL,)
 def _(rig: Rig) -> None:
     calls: list[int] = []
     points = [rig.device.host_call(lambda: calls.append(1), rig.timeline(), ()) for _ in range(9)]
-    rig.device.wait(points, 5, True)
+    for point in points:
+        rig.done(point)
     rig.done(work(rig, "fill").submit(rig.timeline(), ()))
     expect.equal(len(calls), 9, "how often nine host calls ran")
 
@@ -208,7 +209,7 @@ def _(rig: Rig) -> None:
     rig.device.host_call(lambda: seen.append(sum(range(1000))), line, (gate.point,))
     rig.device.host_call(lambda: None, line, ())
     gate.open()
-    expect.equal(rig.device.wait([Point(line, 2)], 5, True), True, "a wait for two host calls")
+    rig.done(Point(line, 2))
 
 
 def _held() -> tuple[threading.Event, Callable[[], None]]:

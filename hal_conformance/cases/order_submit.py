@@ -246,4 +246,5 @@ def _(rig: Rig) -> None:
     rig.done(work(rig, "copy").submit(free, ()), timeout_s=5)
     expect.that(not rig.device.wait(points, QUIET_S, False), "no held operation ran")
     gate.open()
-    rig.device.wait(points, 5, True)
+    for point in points:
+        rig.done(point)

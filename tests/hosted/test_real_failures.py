@@ -18,6 +18,7 @@ from hal.core.values import (
     ParamKind,
     Point,
 )
+from hal.hosted import watch
 from hal.hosted.driven import DrivenMachine
 from tests.hosted.conftest import NAMES, PROGRAMS, Bench
 from tests.hosted.test_groups import SUM, join, submit
@@ -91,6 +92,20 @@ def test_beats_and_pieces_are_progress(slow, event, monkeypatch):
     monkeypatch.setattr(slow.machine, "run", run)
     assert slow.wait(launched(slow), slow.fill(3, slow.timeline()))
     assert slow.content() == bytes([3]) * 64
+
+
+def test_a_launch_that_waits_for_a_thread_without_a_processor_is_no_hang(slow, event, monkeypatch):
+    """As one of Python does for whoever holds the interpreter: here a thread that is ready and gets
+    no processor nine tenths of the time."""
+    own = watch.waits_s
+    other = threading.get_native_id()
+    monkeypatch.setattr(watch, "waits_s", lambda: {**own(), other: 0.9 * time.monotonic()})
+    point = launched(slow)
+    threading.Timer(6 * slow.device.describe().limits.progress_s, event.set).start()
+    assert slow.wait(point)
+    event.clear()
+    with pytest.raises(DeviceLost):
+        slow.wait(launched(slow))
 
 
 def test_a_host_call_may_take_its_time(slow):
