@@ -20,10 +20,10 @@ from hal_conformance.plan import Choice, by_group, chosen
 from hal_conformance.results import green
 from hal_conformance.runner import DEAD, Look, not_run, run
 
-BESIDE = {"E": ("J", "G", "H")}
+BESIDE = {"D": ("F",), "E": ("J", "G", "H")}
 """The groups whose cases run beside those of another one, in processes of their own, one after the
-other: none has a case that time decides or that takes all memory, and drivers compile for the most
-part of E and J. The group after it begins when all of them have ended."""
+other, but for what time decides, which comes behind, alone: none takes all memory, and drivers
+compile for the most part of D, E and J. The group after it begins when all of them have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,19 @@ def _wanted(results: Sequence[Result], cases: Sequence[Case]) -> Iterator[Result
     return (result for result in results if result.id in ids or not green([result]))
 
 
+def shared(group: str, cases: Sequence[Case]) -> tuple[Case, ...]:
+    """Those of a group's cases that run beside others."""
+    lanes = {*BESIDE, *(other for others in BESIDE.values() for other in others)}
+    return tuple(case for case in cases if group in lanes and not case.timed)
+
+
 def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[GroupRun]:
     groups, ends = by_group(cases), threading.Event()
+    together = {group: shared(group, mine) for group, mine in groups.items()}
 
-    def results_of(group: str) -> tuple[Result, ...]:
-        mine = groups[group]
+    def results_of(group: str, mine: Sequence[Case]) -> tuple[Result, ...]:
+        if not mine:
+            return ()
         turns = replace(job, cases=tuple(case.id for case in mine), files=files_of(mine))
         found: list[Result] = []
         for result in run(turns, expected.environment_of(group, job.device)):
@@ -142,14 +150,16 @@ def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[Gro
     early: dict[str, Future[tuple[Result, ...]]] = {}
     with ThreadPoolExecutor(1, "group beside") as beside:
         try:
-            for group in groups:
+            for group, mine in groups.items():
                 for other in BESIDE.get(group, ()):
                     if other in groups:
-                        early[other] = beside.submit(results_of, other)
-                found = early[group].result() if group in early else results_of(group)
-                yield GroupRun(group, found)
+                        early[other] = beside.submit(results_of, other, together[other])
+                some = together[group]
+                found = early[group].result() if group in early else results_of(group, some)
                 if group in BESIDE:
                     wait(early.values())
+                alone = tuple(case for case in mine if case not in some)
+                yield GroupRun(group, found + results_of(group, alone))
         finally:
             ends.set()
 

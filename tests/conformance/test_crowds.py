@@ -10,7 +10,8 @@ from hal_conformance import busy
 from hal_conformance.cases import declared_figures as figures
 from hal_conformance.cases.failure_real import Spin
 from hal_conformance.catalog import catalog
-from hal_conformance.conform import BESIDE
+from hal_conformance.conform import BESIDE, shared
+from hal_conformance.plan import by_group
 from hal_conformance.rig import Rig, Setting, waited
 
 DECLARED = 1e9
@@ -75,7 +76,10 @@ def test_a_wait_that_gives_up_early_is_not_made_up_for(monkeypatch):
 
 def test_no_case_that_time_decides_runs_beside_others():
     groups = {*BESIDE, *itertools.chain.from_iterable(BESIDE.values())}
-    assert not [case.id for case in catalog() if case.group in groups and case.timed]
+    for group, cases in by_group(catalog()).items():
+        beside = shared(group, cases)
+        assert not [case.id for case in beside if case.timed]
+        assert bool(beside) == (group in groups)
 
 
 def test_a_hang_that_a_busy_machine_made_too_short_runs_for_longer():
