@@ -221,9 +221,8 @@ def _captured(
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     request = GraphRequest(tuple(outputs), inputs, tuple(updates), facts)
-    request, more = divided(trace.function, request, sources)
+    plan, more = divided(trace.function, request, sources, lambda own: make(device, own))
     sources += more
-    plan = make(device, request)
     flags = Flags(trace.flags)
     # A part of a batch, which a pipeline takes for itself, is looked at by nobody
     needs = tuple(

@@ -6,15 +6,17 @@ that are captured with it are divided among the ranks, and nothing else can read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from hal.core.errors import InvalidCall
 from stack.compiler.program import GraphRequest
 from stack.framework.cell import Cell
 from stack.framework.errors import TracingError
 from stack.runtime.array import Array
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,29 +41,40 @@ class Division(Protocol):
         further inputs of its own."""
         ...
 
+    def planned(self, make: Callable[[], Made]) -> Made:
+        """What this rank makes of the request that was divided last: a plan. Raises on all ranks
+        that compute with it what is raised on one."""
+        ...
+
 
 divisions: dict[int, Division] = {}
 """Who has spread a cell, by the cell's serial number."""
 
 
 def divided(
-    function: str, request: GraphRequest, sources: Sequence[Source]
-) -> tuple[GraphRequest, list[Source]]:
-    """`Division.divided` of the cells that the function reads; the request itself where it reads
-    none that is spread. Raises TracingError for cells of two divisions."""
+    function: str,
+    request: GraphRequest,
+    sources: Sequence[Source],
+    make: Callable[[GraphRequest], Made],
+) -> tuple[Made, list[Source]]:
+    """What `make` makes of the request as the cells that the function reads are divided, and
+    the sources of further inputs; of the request itself where it reads none that is spread. Raises
+    TracingError for cells of two divisions."""
     found = {
         id(d): d
         for s in sources
         if isinstance(s, Cell) and (d := divisions.get(s.serial)) is not None
     }
     if not found:
-        return request, []
+        return make(request), []
     if len(found) > 1:
         raise TracingError(
             f"{function!r} reads values that {len(found)} calls of `parallel` have spread; spread "
             "models that one function trains by one call"
         )
-    return next(iter(found.values())).divided(function, request, sources)
+    division = next(iter(found.values()))
+    own, more = division.divided(function, request, sources)
+    return division.planned(lambda: make(own)), more
 
 
 def check_whole(array: Array, cell_type: object) -> Array:

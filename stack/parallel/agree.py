@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from hal.core.errors import HalError, InvalidCall
+from hal.core.errors import InvalidCall
 from hal.tile.node import Type
 from stack.comm.group import Group
 from stack.compiler.program import GraphRequest
@@ -23,6 +23,7 @@ from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import arrays_of, realize
 from stack.parallel.mesh import Mesh
 from stack.parallel.pipeline import MicroBatch
+from stack.parallel.refusals import await_all
 from stack.runtime.canonical import structure
 
 T = TypeVar("T")
@@ -58,9 +59,9 @@ class Agreement:
         found, failure = None, None
         try:
             found = make()
-        except HalError as error:
+        except Exception as error:  # noqa: BLE001 - raised again, when the others know
             failure = error
-        text = "" if failure is None else str(failure)
+        text = "" if failure is None else str(failure) or type(failure).__name__
         said = [json.loads(each) for each in self._every(json.dumps([self.rank, text]))]
         if failure is not None:
             raise failure
@@ -96,6 +97,7 @@ def among_all(mesh: Mesh) -> Iterator[Agreement]:
     if mesh.world is None or mesh.world.size == 1:
         yield Agreement([], mesh.rank)
         return
+    await_all(mesh.world)
     group = Mesh.of(mesh.world, ranks=mesh.world.size).join("ranks")
     try:
         yield Agreement([group], mesh.rank)

@@ -11,6 +11,7 @@ from stack.comm.engine.meeting import MeshLine
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import World
+from stack.parallel.refusals import told
 
 _joined: Counter[str] = Counter()
 """How often a line of ranks was joined; every group needs a key of its own."""
@@ -45,7 +46,8 @@ class Mesh:
     @classmethod
     def present(cls, **sizes: int) -> Mesh:
         """The mesh of the job that this process is a rank of; of one rank where it is none."""
-        return cls.of(World.present(), **sizes)
+        with told():
+            return cls.of(World.present(), **sizes)
 
     @property
     def rank(self) -> int:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ from stack.parallel.ranks import Ranks
 from stack.parallel.scatter import in_place, placed_value, whole_value
 from stack.parallel.stages import Lane, lanes
 from stack.parallel.strategy import AxisLayout, Strategy
+
+T = TypeVar("T")
 
 
 def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimizer) -> Parallel:
@@ -145,11 +147,20 @@ class Parallel:
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
 
+    def planned(self, make: Callable[[], T]) -> T:
+        """What this rank makes of the request that was divided last. Raises on all ranks what is
+        raised on one, as a budget that its part does not meet."""
+        return self._agreement.made(make) if self.explained[-1].calls else make()
+
     def _agree_on(self, function: str, request: GraphRequest) -> None:
         """Raise InvalidCall on all ranks where they have captured different functions."""
         engine(self._device).sync()
+        agree_on_function(self._agreement, function, request)
+
+    @property
+    def _agreement(self) -> Agreement:
         joined = [line.group for line in self._lines if line.group is not None]
-        agree_on_function(Agreement(joined, self.rank), function, request)
+        return Agreement(joined, self.rank)
 
     def backward(self, loss_of: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         """The loss of the arguments, on all ranks, whose gradients the parameters get.

@@ -38,6 +38,7 @@ from typing import Literal
 
 from hal.core.errors import InvalidCall
 from stack.parallel.placement import WHOLE, Placement, Sharded
+from stack.parallel.refusals import told
 from stack.parallel.schedule import (
     Schedule,
     check,
@@ -211,31 +212,36 @@ class Strategy:
     @staticmethod
     def parse(text: str) -> Strategy:
         """A strategy from its text; what follows # is said to people. Raises InvalidCall with the
-        number of the line."""
-        found: list[AxisLayout] = []
-        once: set[tuple[int, str]] = set()
-        for number, line in enumerate(text.splitlines(), 1):
-            words = line.partition("#")[0].split()
-            if words and words[0] in ("batch", "attention", "schedule"):
-                if (len(found), words[0]) in once:
-                    raise InvalidCall(
-                        f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
-                        f"`{words[0]}` already; leave one of them out"
-                    )
-                once.add((len(found), words[0]))
-            try:
-                _read(words, found)
-            except (ValueError, IndexError):
+        number of the line, which ranks that wait in `parallel` for this one are told, too."""
+        with told():
+            return _parsed(text)
+
+
+def _parsed(text: str) -> Strategy:
+    found: list[AxisLayout] = []
+    once: set[tuple[int, str]] = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and words[0] in ("batch", "attention", "schedule"):
+            if (len(found), words[0]) in once:
                 raise InvalidCall(
-                    f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
-                    "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
-                    "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, "
-                    "`schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, or lines of a "
-                    "schedule's table"
-                ) from None
-        if not found:
-            raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")
-        return Strategy(tuple(found))
+                    f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
+                    f"`{words[0]}` already; leave one of them out"
+                )
+            once.add((len(found), words[0]))
+        try:
+            _read(words, found)
+        except (ValueError, IndexError):
+            raise InvalidCall(
+                f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
+                "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
+                "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, "
+                "`schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, or lines of a "
+                "schedule's table"
+            ) from None
+    if not found:
+        raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")
+    return Strategy(tuple(found))
 
 
 def _read(words: list[str], found: list[AxisLayout]) -> None:

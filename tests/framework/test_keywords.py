@@ -50,6 +50,7 @@ OF_SHAPE = {
     ("function", "divided"),
     ("request", "divided"),
     ("sources", "divided"),
+    ("make", "planned"),
     ("input", "is_conj"),
     ("device", "make"),
     ("call", "of"),

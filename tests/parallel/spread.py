@@ -5,7 +5,7 @@ import numpy as np
 import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
-from stack.parallel import Mesh, Ranks, parallel
+from stack.parallel import Mesh, Ranks, Strategy, parallel
 from stack.parallel.strategy import context, data, zero
 
 SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 2
@@ -157,13 +157,13 @@ def alike(ranks):
     return said
 
 
-def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0):
+def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None):
     """A step of a small model under data parallelism, whose ranks may have been given otherwise."""
     ht.manual_seed(2)
     model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(depth)))
     optimizer = optim.SGD(model.parameters(), lr=rate)
 
-    @ht.jit
+    @ht.jit(memory=memory)
     def step(x):
         optimizer.zero_grad()
         loss = nn.functional.leaky_relu(model(x), slope).square().mean()
@@ -180,6 +180,7 @@ def refused(ranks):
     """What is refused, in words."""
     x, said = ht.ones(4, 2), []
     own = zero(1, SIZE) if ranks.rank == 1 else data(SIZE)
+    text = "axis data 3\n  bach 0" if ranks.rank == 1 else str(data(SIZE))
     for wrong in (
         lambda: ranks.reduce_scatter(x),
         lambda: ranks.all_gather(x, 2),
@@ -194,6 +195,8 @@ def refused(ranks):
         lambda: one_step(rows=4),
         lambda: one_step(slope=0.1 * ranks.rank),
         lambda: one_step(axis=2),
+        lambda: one_step(memory=64 if ranks.rank == 2 else None),
+        lambda: parallel(nn.Linear(2, 2), Mesh.present(), Strategy.parse(text)),
     ):
         try:
             wrong()

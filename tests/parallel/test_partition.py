@@ -38,6 +38,9 @@ class Recorded:
         self.request, self.sources = request, sources
         return request, []
 
+    def planned(self, make):
+        return make()
+
 
 class Case:
     """A step of the GPT, whole: graph, layouts by strategy, values of the inputs and outputs."""

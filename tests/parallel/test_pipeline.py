@@ -8,6 +8,8 @@ import pytest
 
 import stack.framework as ht
 from hal.core.errors import InvalidCall
+from stack.compiler.graph.recompute import within
+from stack.compiler.graph.turns import numbered
 from stack.framework import nn, optim
 from stack.framework.cell import Cell
 from stack.framework.spread import divisions
@@ -103,6 +105,27 @@ def captured():
     for cell in cells:
         del divisions[cell.serial]
     return small
+
+
+def test_values_of_a_stage_are_computed_again_in_the_order_of_its_messages():
+    axes = in_order(pipeline(2, "1f1b 2", STAGES))
+    small = captured()
+    numbers = [s if isinstance(s, int) else None for s in small.sources]
+    named = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(axes[0].table)}
+    tried = []
+
+    def nbytes_of(request):
+        tried.append(numbered(request.outputs))
+        return 1
+
+    for rank in range(2):
+        layouts = layouts_of(small.net, axes, [small.optimizer], rank)
+        found = {cell.serial: layout for cell, layout in layouts.items()}
+        own = [found.get(s.serial) if isinstance(s, Cell) else None for s in small.sources]
+        stage = Stage(rank, named)
+        cut, _ = divide("step", small.request, own, numbers, axes, ["stage"], stage)
+        within(cut, 0, nbytes_of, lambda request: request)
+    assert len(tried) > 2
 
 
 @pytest.mark.slow

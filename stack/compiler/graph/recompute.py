@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from hal.tile.node import Node, rebuild, toposort
+from hal.tile.node import Node, rebuild
 from stack.compiler.graph.roots import base, choose_roots
+from stack.compiler.graph.turns import in_order
 from stack.compiler.program import GraphRequest
 from stack.ops import OPS, is_exchange
 from stack.ops.attention import SEALED, expressions, inside, over_leaves
@@ -28,6 +29,9 @@ from stack.ops.operator import OpKind
 
 SEGMENTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Into how many segments a graph is cut, in the order in which that is tried."""
+
+ALIKE = 1.01
+"""How much more than the least an estimate may be to count as the least, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +52,52 @@ def within(
     folded: Callable[[GraphRequest], GraphRequest],
 ) -> Recomputation:
     """The request with as little computed again as it takes to need at most `budget` bytes, by
-    `nbytes_of`: the first number of segments that is enough, and of these as few as are enough;
-    where none is enough, with what leaves the least. `folded` finds in a request the operators that
-    it is compiled as.
+    `nbytes_of`: the first number of segments that is enough, and of these as few as are enough.
+    `folded` finds in a request the operators that it is compiled as.
+
+    Requests are compiled for `nbytes_of`, which takes seconds. So a budget that is too small is
+    told by two of them: the number of segments that leaves the least by an estimate, and the first
+    one. Then it is the one of these that leaves less.
     """
     least = Recomputation(request, nbytes_of(request))
     if least.nbytes <= budget:
         return least
     line = _Line(folded(request))
+    counts = {cuts: count for count in reversed(SEGMENTS) if (cuts := line.cuts(count))}
+    segments = {count: len(cuts) for cuts, count in reversed(counts.items())}
+    if not segments:
+        return least
+    known: dict[tuple[int, int], Recomputation] = {}
 
     def tried(count: int, dropped: int) -> Recomputation:
-        made, again = line.again(count, dropped)
-        return Recomputation(made, nbytes_of(made), again, f"1 to {dropped} of {count}")
+        if (count, dropped) not in known:
+            made, again = line.again(count, dropped)
+            said = f"1 to {dropped} of {count}"
+            known[count, dropped] = Recomputation(made, nbytes_of(made), again, said)
+        return known[count, dropped]
 
-    seen: set[tuple[int, ...]] = set()
-    for count in SEGMENTS:
-        cuts = line.cuts(count)
-        if cuts in seen or not cuts:
-            continue
-        seen.add(cuts)
-        found = tried(count, len(cuts))
-        least = min(least, found, key=lambda r: r.nbytes)
-        if found.nbytes > budget:
-            continue
-        low, high = 1, len(cuts)
-        while low < high:
-            middle = (low + high) // 2
-            other = tried(count, middle)
-            if other.nbytes <= budget:
-                found, high = other, middle
-            else:
-                low = middle + 1
-        return found
-    return least
+    def estimated(count: int) -> int:
+        return _Line(line.again(count, segments[count])[0]).alive
+
+    left = {count: estimated(count) for count in segments}
+    few = min(left.values()) * ALIKE
+    best, first = next(count for count, nbytes in left.items() if nbytes <= few), min(segments)
+    ends = [least]
+    for count in dict.fromkeys((best, first)):
+        ends.append(tried(count, segments[count]))
+        if ends[-1].nbytes <= budget:
+            break
+    else:
+        return min(ends, key=lambda r: r.nbytes)
+    count = next(c for c, most in segments.items() if tried(c, most).nbytes <= budget)
+    low, high = 1, segments[count]
+    while low < high:
+        middle = (low + high) // 2
+        if tried(count, middle).nbytes <= budget:
+            high = middle
+        else:
+            low = middle + 1
+    return tried(count, high)
 
 
 class _Line:
@@ -89,7 +106,7 @@ class _Line:
 
     def __init__(self, request: GraphRequest) -> None:
         self.request = request
-        order = list(toposort(request.outputs))
+        order = in_order(request.outputs)
         sealed = [n for n in order if n.op in SEALED]
         self.inner = over_leaves([x for n in sealed for x in expressions(n)])
         self.order = [n for n in order if n not in self.inner]
@@ -102,7 +119,7 @@ class _Line:
             is_view = OPS[n.op].kind is OpKind.MOVEMENT or n.op == "cast"
             if n.op in ("input", "const", "arange") or (is_view and n.srcs[0] in self.free):
                 self.free.add(n)
-        self.peak = self._peak()
+        self.peak, self.alive = self._peak()
         self.readers: dict[Node, list[int]] = {n: [] for n in self.order}
         for i, n in enumerate(self.order):
             for s in self.srcs[n]:
@@ -141,8 +158,9 @@ class _Line:
     def _nbytes(self, n: Node) -> int:
         return n.type.nbytes if n in self.stored and n not in self.free else 0
 
-    def _peak(self) -> int:
-        """The last place before which most bytes are computed that are read behind it."""
+    def _peak(self) -> tuple[int, int]:
+        """The last place before which most bytes are computed that are read behind it, and how
+        many these are."""
         last = {n: i for i, n in enumerate(self.order)}
         reads: dict[Node, frozenset[Node]] = {}
         for i, n in enumerate(self.order):
@@ -155,7 +173,8 @@ class _Line:
             change[i] += self._nbytes(n)
             change[last[n]] -= self._nbytes(n)
         alive = list(accumulate(change))
-        return max(range(len(self.order)), key=lambda i: (alive[i], i))
+        most, place = max((nbytes, i) for i, nbytes in enumerate(alive[:-1]))
+        return place, most
 
     def cuts(self, count: int) -> tuple[int, ...]:
         """Places that part the early nodes into about so many segments that keep equally much, each

@@ -3,7 +3,7 @@ device that it is compiled for. Ranks with devices of several kinds begin them i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from hal.tile.node import Node, node, rebuild, toposort
@@ -21,11 +21,9 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     Exchanges that have the attribute already keep the order that it gives them among each other:
     the way to one leads through the one before it, too.
     """
-    order = list(toposort(outputs))
-    given = sorted((n for n in order if "turn" in dict(n.attrs)), key=lambda n: int(n["turn"]))
-    before = dict(pairwise(reversed(given)))
+    order, before = list(toposort(outputs)), _before(outputs)
     depth: dict[Node, int] = {}
-    for n in _in_order(outputs, before):
+    for n in in_order(outputs):
         below = (*n.srcs, before[n]) if n in before else n.srcs
         depth[n] = 1 + max((depth[s] for s in below), default=0)
     exchanges = sorted(filter(is_exchange, order), key=depth.__getitem__)
@@ -41,9 +39,17 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(done[n] for n in outputs)
 
 
-def _in_order(outputs: Sequence[Node], before: Mapping[Node, Node]) -> list[Node]:
-    """Every node after its operands, and after the one that is to come before it."""
+def _before(outputs: Sequence[Node]) -> dict[Node, Node]:
+    """The exchange that is to come before each one, where they have an order."""
+    given = [n for n in toposort(outputs) if "turn" in dict(n.attrs)]
+    return dict(pairwise(sorted(given, key=lambda n: -int(n["turn"]))))
+
+
+def in_order(outputs: Sequence[Node]) -> list[Node]:
+    """Every node after its operands, and exchanges that have an order in it."""
+    before = _before(outputs)
     found: dict[Node, None] = {}
+    begun: set[Node] = set()
     stack = list(reversed(outputs))
     while stack:
         n = stack[-1]
@@ -52,8 +58,10 @@ def _in_order(outputs: Sequence[Node], before: Mapping[Node, Node]) -> list[Node
         if n in found or not waiting:
             stack.pop()
             found[n] = None
-        else:
-            stack += reversed(waiting)
+            continue
+        begun.add(n)
+        assert begun.isdisjoint(waiting), f"{n.op} waits for what waits for it"
+        stack += reversed(waiting)
     return list(found)
 
 
