@@ -40,7 +40,8 @@ def told() -> Iterator[None]:
 
 def await_all(world: World) -> None:
     """Wait until all ranks of the job come to this, at most until they are late. Raises InvalidCall
-    when one has refused something instead, with its reason."""
+    when one has refused something instead, with its reason; and before an epoch of ranks."""
+    world.check_epoch()
     store = _store(world)
     number = _met[world.job]
     meeting = store.under(f"meeting {number}/")
