@@ -23,6 +23,9 @@ from hal_conformance.worker import SHOW_STACKS
 END_S = 10.0
 """How long a child may take to end after its last event."""
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""Numpy's threads wait by computing, which takes the processors from other cases and the device."""
+
 _STACKS_S = 0.3
 _TAIL_NBYTES = 64 << 10
 _WORDS = 1200
@@ -45,7 +48,12 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+            env={
+                _BLAS_THREADS: "1",
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                **environment,
+            },
             start_new_session=True,
         )
         self._lines: queue.Queue[bytes] = queue.Queue()
