@@ -1,6 +1,6 @@
 """What every choice of block sizes must satisfy, whatever the shape and the device."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hal.core.description import SpaceKind
@@ -56,6 +56,9 @@ def test_a_register_tile_fits_the_registers(shape, info):
 
 
 @given(SHAPES, DEVICES)
+@example(
+    MatmulShape(1, 11, 1, 625, "m", "n", DType.F32, DType.F64), vector_device(16, 32, (), 1 << 16)
+)
 def test_scratch_memory_fits(shape, info):
     t = choose_blocks(shape, info)
     partial = t.mp * t.np if shape.k > t.kc else 0

@@ -138,8 +138,10 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     kt, unroll = steps * shape.together, _divisor(steps, written) * shape.together
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
+    # And a panel of A fits beside it, of tall tiles with narrow rows.
     near = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
-    most = max(kt, near // (nr * shape.packed.nbytes) // kt * kt)
+    deep = min(near // nr, scratch_budget(info) // (mr + nr)) // shape.packed.nbytes
+    most = max(kt, deep // kt * kt)
     half = halved(shape.k, most, kt)
     if half and half <= most and half % kt == 0:
         kc = half
