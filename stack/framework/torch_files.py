@@ -41,16 +41,36 @@ def load_torch_file(path: Path, device: str | None) -> Any:
     and for a pickle that holds anything but tensors and plain data."""
     try:
         with zipfile.ZipFile(path) as archive:
-            (tree,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            root = tree.removesuffix("data.pkl")
-            if f"{root}byteorder" in archive.namelist():
-                order = archive.read(f"{root}byteorder").decode()
-                if order != "little":
-                    raise CheckpointError(f"{path} was written with {order}-endian numbers")
-            with archive.open(tree) as stream:
+            root = _root(archive, path)
+            with archive.open(f"{root}data.pkl") as stream:
                 return _Reader(stream, archive, f"{root}data/", path, device).load()
-    except (zipfile.BadZipFile, ValueError, KeyError, pickle.UnpicklingError, EOFError) as error:
+    except CheckpointError:
+        raise
+    except _DAMAGED as error:
         raise CheckpointError(f"{path} is no file of PyTorch: {error}") from error
+
+
+_DAMAGED = (
+    *(zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, LookupError),
+    *(TypeError, AttributeError, OverflowError, MemoryError, RecursionError),
+)
+"""What comes of a damaged pickle: it is a program, which may do anything with plain data."""
+
+
+def _root(archive: zipfile.ZipFile, path: Path) -> str:
+    """The folder of an archive that holds the tree."""
+    names = archive.namelist()
+    trees = [name for name in names if name.endswith("/data.pkl")]
+    if len(trees) != 1:
+        raise CheckpointError(
+            f"{path} is a zip archive of {len(names)} files without PyTorch's data.pkl; an .npz is "
+            "read by numpy"
+        )
+    root = trees[0].removesuffix("data.pkl")
+    order = archive.read(f"{root}byteorder").decode() if f"{root}byteorder" in names else "little"
+    if order != "little":
+        raise CheckpointError(f"{path} was written with {order}-endian numbers")
+    return root
 
 
 class _Reader(pickle.Unpickler):
@@ -81,7 +101,14 @@ class _Reader(pickle.Unpickler):
         if kind != "storage" or not isinstance(dtype, DType):
             raise CheckpointError(f"{self._path} holds a {kind} of {dtype}, not a storage")
         if key not in self._read:
-            data = self._archive.read(f"{self._folder}{key}")
+            name = f"{self._folder}{key}"
+            data = self._archive.read(name)
+            wanted = count * NUMPY[dtype].itemsize
+            if len(data) < wanted:
+                raise CheckpointError(
+                    f"{self._path} is damaged: {name} has {len(data):,} bytes for {count:,} "
+                    f"elements of {dtype.name.lower()}, which are {wanted:,}"
+                )
             self._read[key] = np.frombuffer(data, NUMPY[dtype], count)
         return self._read[key], dtype
 

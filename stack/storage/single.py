@@ -43,9 +43,9 @@ def write_file(path: str | Path, arrays: Mapping[str, Array], metadata: Mapping[
     data = [np.ascontiguousarray(arrays[i.name]).reshape(-1).view(np.uint8) for i in infos]
     sums = [f"{BLOCK:x}", "0" * 8, *(f"{s:08x}" for s in _sums(data))]
     header = file_of("", tuple(infos), {SUMS: " ".join(sums), **metadata}).header
-    if len(header) > 100_000_000:
+    if len(header) > _LONGEST:
         raise StorageError(f"cannot save {path}: a header of {len(header):,} bytes; others read "
-                           "at most 100,000,000: put large data into tensors")  # fmt: skip
+                           f"at most {_LONGEST:,}: put large data into tensors")  # fmt: skip
     # A header with its own checksum in the place of the zeros that stand for it
     at = header.index(b" ", header.index(b'"%s"' % SUMS.encode())) + 1
     header = header[:at] + b"%08x" % crc32c(header[8:]) + header[at + 8 :]
@@ -119,7 +119,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
     except (SafetensorError, OSError) as error:
         raise StorageError(
             f"{file} ({file.stat().st_size:,} bytes) is not a whole safetensors checkpoint: "
-            f"{error}; it was cut short or is a file of another kind"
+            f"{error}; {_kind(file)}"
         ) from error
     entries: dict[str, Any] = json.loads(text)
     metadata = entries.pop(METADATA, None) or {}
@@ -133,6 +133,47 @@ def read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
         array = np.ndarray(shape, dtype, image, entry["data_offsets"][0])
         arrays[name] = array if array.flags.aligned else array.copy()
     return arrays, metadata
+
+
+_CONVERT = "; convert its tensors to safetensors where it comes from"
+_FOREIGN = {
+    b"GGUF": f"it is a GGUF file{_CONVERT}",
+    b"\x89HDF": f"it is an HDF5 file{_CONVERT}",
+    b"\x93NUMPY": f"it is an array of numpy{_CONVERT}",
+    b"PK\x03\x04": "it is a zip archive without its end, as a file of PyTorch that was cut short",
+    b"\x80": f"it is a pickle, which could run code{_CONVERT}",
+}
+"""What files begin with that are taken for checkpoints."""
+_LONGEST = 100_000_000
+"""The bytes of a header that others read."""
+
+
+def _kind(file: Path) -> str:
+    """What an unreadable file seems to be: one of another kind, or where it was cut."""
+    try:
+        with file.open("rb") as stream:
+            first = stream.read(8)
+            length, size = int.from_bytes(first, "little"), file.stat().st_size
+            text = stream.read(length) if 8 + length <= size else b""
+    except OSError:
+        return "it cannot be read"
+    if length > _LONGEST:
+        if file.suffix == ".onnx":
+            return f"it is an ONNX model{_CONVERT}"
+        for start, kind in _FOREIGN.items():
+            if first.startswith(start):
+                return kind
+    if not text:
+        return f"it was cut short or is of another kind: its header would end at {8 + length:,}"
+    try:
+        entries = json.loads(text)
+        ends = {n: 8 + length + e["data_offsets"][1] for n, e in entries.items() if n != METADATA}
+        cut = [(end, name) for name, end in ends.items() if end > size]
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        return f"its header (bytes 8 to {8 + length:,}) is damaged, or it is of another kind"
+    if cut:
+        return f"it was cut short: {min(cut)[1]} is to end at byte {min(cut)[0]:,}"
+    return f"its header (bytes 8 to {8 + length:,}) and its data do not fit"
 
 
 def _verify(file: Path, text: bytes, data: Bytes, entries: dict[str, Any], told: str) -> None:

@@ -146,6 +146,9 @@ def test_a_truncated_file_is_refused_by_name(cut, tmp_path):
     short.write_bytes(data[: cut % len(data)])
     with pytest.raises(ht.CheckpointError, match=r"short \(.* bytes\) is not a whole .*cut short"):
         checkpoint.load(short)
+    short.write_bytes(data[:-1])
+    with pytest.raises(ht.CheckpointError, match=rf"cut short: w is to end at byte {len(data):,}"):
+        checkpoint.load(short)
 
 
 def test_foreign_files_are_refused_by_name(tmp_path):
@@ -154,6 +157,15 @@ def test_foreign_files_are_refused_by_name(tmp_path):
         checkpoint.load(tmp_path / "text")
     with pytest.raises(ht.CheckpointError, match=r"there is no checkpoint .*nowhere"):
         checkpoint.load(tmp_path / "nowhere")
+    for name, content, kind in (
+        ("x.gguf", b"GGUF\x03\0\0\0" + bytes(90), "GGUF file; convert its tensors"),
+        ("x.onnx", b"\x08\x08\x12\x07pytorch" + bytes(90), "ONNX model; convert its tensors"),
+        ("x.pt", b"PK\x03\x04" + b"archive/data.pkl" * 9, "zip archive without its end"),
+        ("x.bin", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." * 9, "pickle, which could run code"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ht.CheckpointError, match=rf"{name} .* {kind}"):
+            checkpoint.load(tmp_path / name)
 
 
 def test_what_cannot_be_saved_is_named(tmp_path):

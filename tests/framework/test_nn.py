@@ -214,6 +214,10 @@ def test_a_state_that_does_not_fit_is_listed_and_changes_nothing():
         "  unexpected: 2.bias",
         "  0.weight: the model has float32[3, 2], the state float32[4, 2]",
     ]
+    with pytest.raises(ht.CheckpointError, match=r"1\.bias: the model has .*, the state a ndarray"):
+        model.load_state_dict({**before, "0.weight": ht.ones(3, 2), "1.bias": np.ones(3)})
+    with pytest.raises(ht.CheckpointError, match="a dict of tensors by name, not a list"):
+        model.load_state_dict([1])
     np.testing.assert_array_equal(model[0].weight.numpy(), before["0.weight"].numpy())
     model.load_state_dict({"1.bias": ht.ones(3)}, strict=False)
     assert model[1].bias.tolist() == [1, 1, 1]

@@ -1,6 +1,7 @@
 """PyTorch's files, and anyone's safetensors, are read; what a pickle would run is refused."""
 
 import os
+import zipfile
 from collections import OrderedDict
 
 import numpy as np
@@ -66,3 +67,24 @@ def test_any_safetensors_and_the_order_of_arguments(tmp_path):
     assert ht.load(tmp_path / "x.safetensors")["a"].tolist() == [0, 1, 2]
     ht.save({"b": ht.ones(2), "n": 1}, tmp_path / "y.pt")
     assert ht.load(tmp_path / "y.pt")["n"] == 1
+
+
+def test_a_damaged_or_foreign_archive_is_refused_by_what_is_wrong(tmp_path):
+    torch.save({"a": torch.ones(2)}, tmp_path / "x.pt")
+    with zipfile.ZipFile(tmp_path / "x.pt") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    root = next(name for name in parts if name.endswith("data.pkl")).removesuffix("data.pkl")
+    tree = parts[f"{root}data.pkl"]
+    for name, wrong, told in (
+        (f"{root}data/0", b"1234", f"{root}data/0 has 4 bytes for 2 elements of f32, which are 8"),
+        (f"{root}data.pkl", b"K\x01K\x02R.", "is no file of PyTorch"),  # calls a number
+        (f"{root}data.pkl", tree[:40], "is no file of PyTorch"),
+    ):
+        with zipfile.ZipFile(tmp_path / "bad.pt", "w") as archive:
+            for part, content in {**parts, name: wrong}.items():
+                archive.writestr(part, content)
+        with pytest.raises(ht.CheckpointError, match=told):
+            ht.load(tmp_path / "bad.pt")
+    np.savez(tmp_path / "x.npz", a=np.ones(2))
+    with pytest.raises(ht.CheckpointError, match=r"without PyTorch.s data\.pkl"):
+        ht.load(tmp_path / "x.npz")

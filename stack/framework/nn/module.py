@@ -320,25 +320,32 @@ class Module:
         Values are converted to each tensor's element type, or with `assign` the tensors to theirs.
         Without `strict`, names on one side only are left alone and returned.
         """
+        if not isinstance(state_dict, Mapping):
+            raise CheckpointError(
+                f"load_state_dict takes a dict of tensors by name, not a "
+                f"{type(state_dict).__name__}"
+            )
         state, own = state_dict, dict(self._all_named())
         missing = [n for n in own if n not in state]
         unexpected = [n for n in state if n not in own]
         problems = [f"missing: {n}" for n in missing if strict]
         problems += [f"unexpected: {n}" for n in unexpected if strict]
         shared = [n for n in own if n in state]
+        given: dict[str, Any] = {n: state[n] for n in shared}
         problems += [
-            f"{n}: the model has {text(own[n].node)}, the state {text(state[n].node)}"
-            for n in shared
-            if own[n].shape != state[n].shape
+            f"{n}: the model has {text(own[n].node)}, the state {_told(x)}"
+            for n, x in given.items()
+            if not isinstance(x, Tensor) or own[n].shape != x.shape
         ]
         if problems:
             raise CheckpointError(
                 f"the state does not fit {type(self).__name__}:\n  " + "\n  ".join(problems)
             )
-        for name in shared:
+        kept = state if assign else own
+        values = {n: state[n].to(kept[n].device).to(kept[n].dtype) for n in shared}
+        for name, value in values.items():
             if assign:
-                _convert(own[name], state[name].device, state[name].dtype)
-            value = state[name].to(own[name].device).to(own[name].dtype)
+                _convert(own[name], value.device, value.dtype)
             rebind(own[name], value.node)
         return IncompatibleKeys(missing, unexpected)
 
@@ -459,6 +466,11 @@ def _held(found: Any, kind: type, target: str) -> Any:
     if isinstance(found, kind):
         return found
     raise AttributeError(f"{target!r} leads to a {type(found).__name__}, not a {kind.__name__}")
+
+
+def _told(given: Any) -> str:
+    """What a state has where a tensor belongs."""
+    return text(given.node) if isinstance(given, Tensor) else f"a {type(given).__name__}"
 
 
 def _joined(prefix: str, name: str) -> str:
