@@ -670,6 +670,23 @@ def _leaf_wrapped(bits: int, axis: int | None) -> Callable[..., Any]:
     return wrong
 
 
+def _rounds_cut(most: int) -> Callable[..., Any]:
+    """All loops of an instance make so many rounds together, and each later one a single one."""
+
+    of: Any = None
+    left = most
+
+    def wrong(real: Any, s: Any, x: Any) -> Any:
+        nonlocal of, left
+        if s.pending is not of:  # one of an instance and its inner blocks
+            of, left = s.pending, most
+        rounds = len(range(*(int(evaluate.value_of(s, n)) for n in (x.start, x.stop, x.step))))
+        now, left = left, max(1, left - rounds)
+        return _loop_cut(now)(real, s, x)
+
+    return wrong
+
+
 def _loop_cut(most: int) -> Callable[..., Any]:
     """A loop ends after so many rounds."""
 
@@ -1194,3 +1211,10 @@ def _of_tiles() -> Iterator[Generated]:
             (".loop",),
             in_table(interpret, "_RUN", interpret.For, _loop_cut(most)),
         )
+    yield one(
+        "rounds of all loops",
+        "dropped",
+        "beyond 270",
+        (".rounds",),
+        in_table(interpret, "_RUN", interpret.For, _rounds_cut(270)),
+    )
