@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from hal.cache import Cache
 from hal.core.description import DeviceInfo
@@ -132,11 +132,13 @@ def _made(kind: type[Made], facts: Any) -> Made:
     return kind(*values)
 
 
-def _field(kind: type, value: Any) -> Any:
-    if kind is DType and isinstance(value, str):
+def _field(kind: Any, value: Any) -> Any:
+    kinds = get_args(kind) or (kind,)
+    if DType in kinds and isinstance(value, str):
         return DType(value)
-    if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
-        raise ValueError(f"{value!r} in the place of {kind.__name__}")
+    if type(value) not in kinds or (isinstance(value, int) and not 0 <= value < 1 << 63):
+        wanted = " or ".join(k.__name__ for k in kinds)
+        raise ValueError(f"{value!r} in the place of {wanted}")
     return value
 
 

@@ -111,11 +111,12 @@ def test_in_place_changes_are_seen_by_what_shares_the_memory_and_by_nothing_else
 
 
 def test_a_long_chain_of_changes_is_freed_without_recursion():
+    before = len(here.unsettled)
     x = ht.zeros(3)
     for _ in range(5_000):
         x.add_(1)
     del x
-    assert not [c for c in here.unsettled.values() if c.shape == (3,)]
+    assert len(here.unsettled) <= before
 
 
 def test_realize_starts_several_at_once(engine):
