@@ -6,6 +6,7 @@ The guard is a C++ object with a table of virtual functions. It gets a copy of t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from pathlib import Path
@@ -54,8 +55,11 @@ def tell_count(count: int) -> None:
 
 def _has_begun() -> bool:
     """Whether autograd has its threads, which it makes at the first backward and names."""
-    names = [p.read_text() for p in Path("/proc/self/task").glob("*/comm")]
-    return any(name.startswith("pt_autograd_") for name in names)
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            if (task / "comm").read_text().startswith("pt_autograd_"):
+                return True
+    return False
 
 
 def _on_one_thread(run_backward: Any) -> Any:
