@@ -131,21 +131,22 @@ def test_bad_calls_are_refused_and_do_not_count(pair):
 
 
 @pytest.mark.parametrize(
-    ("go", "word"),
+    ("go", "words"),
     [
-        (lambda rig, group: rig.device.close(), "closed"),
-        (lambda rig, group: rig.device.free(group), "left the group"),
-        (lambda rig, group: rig.device.reset(), "left the group"),
+        (lambda rig, group: rig.device.close(), {"closed"}),
+        (lambda rig, group: rig.device.free(group), {"left the group"}),
+        # whoever looks amid a reset sees that, and behind it that its groups are left
+        (lambda rig, group: rig.device.reset(), {"left the group", "the device was reset"}),
     ],
 )
-def test_a_member_that_goes_is_named_at_once(pair, go, word):
+def test_a_member_that_goes_is_named_at_once(pair, go, words):
     groups = join(pair, timeout_s=300.0)
     call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, 4)
     point = submit(pair[0], groups[0], call)
     go(pair[1], groups[1])
     message = failing(pair[0], point).message
     assert "rank 1 (cpu:1)" in message
-    assert word in message
+    assert any(word in message for word in words)
 
 
 def open_here():
