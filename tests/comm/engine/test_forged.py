@@ -35,6 +35,14 @@ def test_what_an_honest_rank_sends_is_received():
         assert group.receive(np.zeros(0, F32), 1, 3).size == 0
 
 
+def test_a_rank_of_another_host_lends_nothing():
+    with forged() as (group, forger):
+        place = struct.pack("<qq", 1, 0)
+        forger.say(MESSAGES, message(0, 1 << 20, place, nbytes=len(place)))
+        with pytest.raises(BrokenRank, match="rank 1 said what no rank says: a message whose len"):
+            group.receive(np.zeros(1 << 20, F32), 1)
+
+
 @pytest.mark.parametrize("nbytes", [4096, -40, 1 << 40, 15, 20, 0, -(1 << 63), (1 << 63) - 1])
 @pytest.mark.parametrize("tag", [5, 7])
 def test_a_length_that_is_not_that_of_the_elements_is_refused(nbytes, tag):

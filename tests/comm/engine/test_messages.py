@@ -51,6 +51,80 @@ def test_all_may_send_before_they_receive(crew):
         assert got == {r: (r, r) for r in range(3) if r != rank}
 
 
+def large(group, n, shared):
+    return group.empty(n, np.float64) if shared else np.zeros(n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [131_072, 600_001])  # just so large, and what is written past caches
+def test_large_messages_of_memory_that_others_map_arrive_whole(n):
+    """Between all pairs in both directions side by side, and again in the same memory."""
+
+    def run(group, sent, taken):
+        others = [r for r in range(3) if r != group.rank]
+        out = {r: large(group, n, sent) for r in others}
+        got = {r: large(group, n, taken) for r in others}
+        for turn in range(2):
+            for r in others:
+                out[r][:] = np.arange(n) + 10 * group.rank + r + turn
+            works = [group.later.send(out[r], r) for r in others]
+            works += [group.later.receive(got[r], r) for r in others]
+            for work in works:
+                work.wait(20)
+            for r in others:
+                np.testing.assert_array_equal(got[r], np.arange(n) + 10 * r + group.rank + turn)
+        return True
+
+    with crews(3) as [crew]:
+        for shared in ((True, True), (True, False), (False, True)):
+            assert crew.do(lambda group, shared=shared: run(group, *shared)) == [True] * 3
+
+
+def test_large_messages_are_kept_until_their_tag_is_wanted(crew):
+    """What is lent can be written once it is kept, and small ones keep their order behind it."""
+    n = 200_000
+
+    def run(group):
+        if group.rank == 0:
+            lent = group.empty(n, np.float64)
+            lent[:] = np.arange(n)
+            group.send(lent, 1, 7)
+            lent[:] = -1
+            group.send(np.ones(1), 1, 8)
+        if group.rank != 1:
+            return 0
+        group.receive(np.zeros(1), 0, 8)
+        got = group.receive(group.empty(n, np.float64), None, 7)
+        np.testing.assert_array_equal(got, np.arange(n))
+        return got.size
+
+    assert crew.do(run)[1] == n
+
+
+def test_large_messages_that_differ_are_named():
+    with crews(2) as [crew]:
+
+        def run(group):
+            pass_on = group.receive if group.rank else group.send
+            with pytest.raises(CallMismatch) as raised:
+                pass_on(group.empty(200_000 + group.rank, np.float64), 1 - group.rank)
+            return str(raised.value)
+
+        for text in crew.do(run):
+            assert "message 0 to rank 1 of 200000 f64" in text
+            assert "message 0 to rank 1 of 200001 f64" in text
+
+
+def test_a_large_message_ends_with_its_group():
+    with crews(2, deadline_s=2.0) as [crew], pytest.raises(LateRank, match="rank 1 did not come"):
+        crew.groups[0].send(crew.groups[0].empty(200_000, np.float64), 1)
+    with crews(2) as [crew]:
+        waiting = crew.groups[0].later.send(crew.groups[0].empty(200_000, np.float64), 1)
+        crew.groups[1].close()
+        with pytest.raises(PeerLost, match="rank 1 has left"):
+            waiting.wait(20)
+
+
 def test_a_message_that_nobody_sends_is_pending(crew):
     def run(group):
         if group.rank:

@@ -61,7 +61,7 @@ int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char
 
 static int is_expected(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *head) {
     he_frame came;
-    int wrong = he_frame_read(g, lane, head, &came);
+    int wrong = he_frame_read(g, lane, peer, head, &came);
     if (wrong) return he_nonsense(g, peer, wrong);
     int code = he_differs(g, peer, &t->frame.call, &came.call);
     if (code || (came.number == t->frame.number && came.nbytes == t->frame.nbytes)) return code;

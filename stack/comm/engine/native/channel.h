@@ -6,10 +6,20 @@
 
 #include "frame.h"
 
+/* The lent message that is copied between two ranks: it has a mark, which no other one of theirs has. The receiver writes
+ * `dst`, then `open`, then, once all is there, `ended`. */
+typedef struct {
+    _Alignas(LINE) uint64_t open, ended;
+    he_place dst;                    /* id 0: in private memory */
+    _Alignas(LINE) uint64_t pieces;  /* taken by either rank */
+    _Alignas(LINE) uint64_t copied;  /* of these, copied */
+} he_loan;
+
 /* A ring's counters of bytes put and taken; its bytes follow. */
 typedef struct {
     _Alignas(LINE) uint64_t put;
     _Alignas(LINE) uint64_t taken;
+    he_loan loan;
 } he_ring;
 
 /* A message on its way: `moved` bytes of the frame, which has `total`. */
@@ -40,6 +50,7 @@ int64_t he_ring_put(he_group *g, int lane, int peer, const he_piece *pieces, int
 int he_ring_has(he_group *g, int lane, int peer);
 int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at);
 void he_ring_take(he_group *g, int lane, int peer, int64_t n);
+he_loan *he_loan_of(he_group *g, int from, int to);
 
 /* What a lane's thread waits for: for each rank whether it has something to send to it, or to receive from it. */
 typedef struct {

@@ -2,7 +2,6 @@
  * reduce pieces of all sources and write them to all destinations, or read their parts in the others' sources. */
 #include "engine.h"
 
-#define PIECE_NBYTES (64LL << 10)
 #define DEALT_NBYTES (512LL << 10) /* from here on two ranks copy sooner than one */
 
 static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
@@ -75,8 +74,7 @@ static void reduce_block(const he_group *g, const he_work *w, unsigned char **sr
     he_reduce_block(w->call.dtype, w->call.reduce, g->size, from, n, room);
     for (int r = 0; r < g->size; r++) {
         if (!writes(w, r)) continue;
-        if (dsts[r] == srcs[r] || w->call.count * size < STREAM_NBYTES) memcpy(dsts[r] + i * size, room, n * size);
-        else he_stream(dsts[r] + i * size, room, n * size);
+        he_copy(dsts[r] + i * size, room, n * size, dsts[r] == srcs[r] ? 0 : w->call.count * size);
     }
 }
 
@@ -119,8 +117,7 @@ static void pull_from(const he_group *g, const he_work *w, int r, unsigned char 
     unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
     unsigned char *src = n ? srcs[r] + he_part_in_src(g, w, r, g->rank) * size : dst;
     if (src == dst || (r == g->rank && w->src + he_part_in_src(g, w, r, r) * size == dst)) return;
-    if (n * size < STREAM_NBYTES) memcpy(dst, src, n * size);
-    else he_stream(dst, src, n * size);
+    he_copy(dst, src, n * size, n * size);
 }
 
 static void pull(const he_group *g, const he_work *w, unsigned char **srcs) {
@@ -136,8 +133,7 @@ static int copy_pieces(he_group *g, const he_work *w, uint32_t number, int from,
     for (int64_t at; (at = (*mine - first) * PIECE_NBYTES) < nbytes; *mine = claim(g, number)) {
         if (atomic_load(&g->failed)) return he_look(g);
         int64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
-        if (nbytes < STREAM_NBYTES) memcpy(dst + at, src + at, n);
-        else he_stream(dst + at, src + at, n);
+        he_copy(dst + at, src + at, n, nbytes);
     }
     return HE_OK;
 }
@@ -151,7 +147,7 @@ static int copy_dealt(he_group *g, const he_work *w, uint32_t number, unsigned c
         int64_t nbytes = he_part_count(g, w, from, to) * size;
         if (r == root || !nbytes) continue;
         code = copy_pieces(g, w, number, from, to, srcs, dsts, first, &mine);
-        first += (nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES;
+        first += (int64_t)he_pieces_of(nbytes);
     }
     return code;
 }

@@ -29,6 +29,7 @@
 #define STEP_NBYTES (256LL << 10)  /* what a rank shows the others in a step */
 #define CHUNK_NBYTES (128LL << 10) /* what a rank shows in a stage of a sliced reduction */
 #define STREAM_NBYTES (4LL << 20)  /* from here on a destination does not stay in the cache */
+#define PIECE_NBYTES (64LL << 10)  /* what a rank takes at a time of what several copy or reduce */
 #define BRIEF_NBYTES 40            /* data that is shown in one cache line with its call */
 #define STEP_SLOTS 2
 #define CHUNK_SLOTS 6
@@ -193,6 +194,14 @@ typedef struct he_work {
     uint32_t first, number; /* the post that tells of it, and the step of its slot */
 } he_work;
 
+/* Copies what is a part of `all` bytes. */
+static inline void he_copy(unsigned char *dst, const unsigned char *src, int64_t n, int64_t all) {
+    if (all < STREAM_NBYTES) memcpy(dst, src, n);
+    else he_stream(dst, src, n);
+}
+
+static inline uint64_t he_pieces_of(int64_t nbytes) { return (uint64_t)((nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES); }
+
 static inline int64_t he_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -300,6 +309,7 @@ void he_part(he_group *g);
 int he_is_away(he_group *g, int lane, int rank);
 /* share.c */
 he_place he_place_of(he_group *g, const void *memory);
+unsigned char *he_found(he_group *g, int rank, he_place place, int64_t needed, int *code);
 unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place, int64_t needed);
 int he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd);
 int he_shared_gone(he_group *g, int rank, int64_t id);

@@ -15,14 +15,16 @@ int he_call_read(const he_group *g, const void *bytes, he_call *call) {
     return is_call(g, call) ? 0 : HE_WRONG_CALL;
 }
 
-int he_frame_read(const he_group *g, int lane, const void *bytes, he_frame *frame) {
+int he_frame_read(const he_group *g, int lane, int from, const void *bytes, he_frame *frame) {
     memcpy(frame, bytes, sizeof *frame);
     const he_call *call = &frame->call;
     if (!is_call(g, call) || call->sequence < 0 || call->kind == HE_RECV || (call->kind == HE_SEND) != (lane == HE_MESSAGES)) return HE_WRONG_CALL;
     if (frame->number < 0 || !among(frame->nbytes, 0, INT64_MAX - 2 * HE_FRAME_NBYTES)) return HE_WRONG_LENGTH;
     if (lane != HE_MESSAGES) return 0;
     if (call->root != g->rank || call->reduce != 0 || call->name != 0 || frame->number != call->sequence) return HE_WRONG_CALL;
-    return frame->nbytes == call->count * he_nbytes_of(call->dtype) ? 0 : HE_WRONG_LENGTH;
+    if (!he_is_lent(frame)) return 0;
+    int may = !g->peers[from].remote && he_elements_nbytes(call) >= HE_LENT_NBYTES;
+    return may && frame->nbytes == (int64_t)sizeof(he_place) ? 0 : HE_WRONG_LENGTH;
 }
 
 /* Whether a rank tells others of such a failure. That of a fork is the process's own. */

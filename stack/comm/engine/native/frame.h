@@ -8,8 +8,9 @@
 
 enum { HE_PROGRAMS, HE_MESSAGES, HE_LANES, HE_LIFE = HE_LANES, HE_SEALS };
 enum { HE_FRAME_NBYTES = 64 };
+#define HE_LENT_NBYTES (1LL << 20) /* from here on a message may be lent; no ring has room for it */
 
-/* The head of a message. */
+/* The head of a message. Behind it come the bytes of its elements, or, of one that is lent, a he_place: where they lie. */
 typedef struct {
     he_call call;
     int64_t number, nbytes;
@@ -31,7 +32,10 @@ _Static_assert(sizeof(he_message) % HE_FRAME_NBYTES == 0, "it fills a record");
 /* The call that rank `from` told of. */
 int he_call_read(const he_group *g, const void *bytes, he_call *call);
 /* A message's head that has come on a lane from rank `from`. */
-int he_frame_read(const he_group *g, int lane, const void *bytes, he_frame *frame);
+int he_frame_read(const he_group *g, int lane, int from, const void *bytes, he_frame *frame);
+/* How many bytes the elements of a message have, and whether it is lent. */
+static inline int64_t he_elements_nbytes(const he_call *call) { return call->count * he_nbytes_of(call->dtype); }
+static inline int he_is_lent(const he_frame *frame) { return frame->nbytes != he_elements_nbytes(&frame->call); }
 int he_failure_read(const he_group *g, const void *bytes, he_failure *failure);
 /* What came over the life connection of rank `from`, with a descriptor or without. */
 int he_message_read(const he_group *g, int from, const void *bytes, int64_t nbytes, int with_fd, he_message *message);

@@ -9,17 +9,28 @@
 typedef struct he_kept {
     struct he_kept *next;
     he_transfer transfer;
+    he_lent lent;
     unsigned char data[];
 } he_kept;
 
-static void into_work(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
-    he_work *w = context;
-    int64_t size = he_nbytes_of(w->call.dtype);
-    memcpy(w->dst + at * size, bytes, n * size);
+static void into(void *context, int64_t at, int64_t n, const unsigned char *bytes) { memcpy((unsigned char *)context + at, bytes, n); }
+
+/* What of a message can be moved now into `dst`: its bytes; or its place, and then out of there. */
+static int receive(he_group *g, int peer, he_transfer *t, he_lent *lent, unsigned char *dst, int *moved) {
+    void *first = lent->nbytes ? (void *)&lent->src : dst;
+    int code = he_receive(g, HE_MESSAGES, peer, t, 1, into, first, moved);
+    if (code || !lent->nbytes || !he_is_done(t)) return code;
+    return he_borrow(g, peer, t->frame.number, lent, dst, moved);
 }
 
-static void into_kept(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
-    memcpy(((he_kept *)context)->data + at, bytes, n);
+static he_lent lent_of(const he_frame *came) { return (he_lent){.nbytes = he_is_lent(came) ? he_elements_nbytes(&came->call) : 0}; }
+
+/* The receive is for the message with this head; whether their calls are the same is seen once it is taken. */
+static void expect(he_message_work *m, const he_frame *came) {
+    he_call call = m->work.call;
+    call.sequence = came->call.sequence; /* of one tag they match in order */
+    m->lent = lent_of(came);
+    m->transfer = he_transfer_of(&call, came->number, m->lent.nbytes ? came->nbytes : he_elements_nbytes(&call));
 }
 
 /* How many messages had been begun. */
@@ -67,7 +78,7 @@ static int next_head(he_group *g, int peer, const he_queue *q, he_frame *came, i
     unsigned char *at;
     int64_t there;
     if ((*code = he_channel_peek(g, HE_MESSAGES, peer, &at, &there)) || there < HE_FRAME_NBYTES) return 0;
-    int wrong = he_frame_read(g, HE_MESSAGES, at, came);
+    int wrong = he_frame_read(g, HE_MESSAGES, peer, at, came);
     if (!wrong && came->number != q->came) wrong = HE_WRONG_CALL; /* a rank numbers what it sends to another */
     if (wrong) *code = he_nonsense(g, peer, wrong);
     return !wrong;
@@ -76,20 +87,20 @@ static int next_head(he_group *g, int peer, const he_queue *q, he_frame *came, i
 /* Keeps a message that no receive waits for yet. A rank that sends more of them than there is room for has flooded this
  * one: without them, what is wanted of it would not be reached. */
 static int keep(he_group *g, int peer, he_queue *q, const he_frame *came) {
-    int64_t left = KEPT_NBYTES - g->kept_nbytes - (int64_t)sizeof(he_kept);
-    if (came->nbytes > left) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
-    int64_t before = g->kept_nbytes, after = before + (int64_t)sizeof(he_kept) + came->nbytes;
+    int64_t nbytes = he_elements_nbytes(&came->call), left = KEPT_NBYTES - g->kept_nbytes - (int64_t)sizeof(he_kept);
+    if (nbytes > left) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
+    int64_t before = g->kept_nbytes, after = before + (int64_t)sizeof(he_kept) + nbytes;
     int asks = before / ASKED_NBYTES != after / ASKED_NBYTES;
-    he_kept *kept = !asks || came->nbytes <= he_memory_left() ? malloc(after - before) : NULL;
+    he_kept *kept = !asks || nbytes <= he_memory_left() ? malloc(after - before) : NULL;
     if (!kept) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
-    *kept = (he_kept){.transfer = he_transfer_of(&came->call, came->number, came->nbytes)};
+    *kept = (he_kept){.transfer = he_transfer_of(&came->call, came->number, came->nbytes), .lent = lent_of(came)};
     g->kept_nbytes = after;
     q->keeping = kept;
     return HE_OK;
 }
 
 static void forget(he_group *g, he_kept *kept) {
-    g->kept_nbytes -= kept->transfer.frame.nbytes + (int64_t)sizeof *kept;
+    g->kept_nbytes -= he_elements_nbytes(&kept->transfer.frame.call) + (int64_t)sizeof *kept;
     free(kept);
 }
 
@@ -102,19 +113,17 @@ static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     q->came++;
     he_message_work *m = wanted(g, peer, q, posted, came.call.digest);
     if (!m) return keep(g, peer, q, &came);
-    m->transfer.frame.number = came.number; /* of one tag they match in order */
-    m->transfer.frame.call.sequence = came.call.sequence;
+    expect(m, &came);
     q->coming = m;
     return HE_OK;
 }
 
 static int receive_wanted(he_group *g, int peer, he_queue *q, int *moved) {
     he_message_work *m = q->coming;
-    int any = 0, size = he_nbytes_of(m->work.call.dtype);
-    int code = he_receive(g, HE_MESSAGES, peer, &m->transfer, size, into_work, &m->work, &any);
+    int any = 0, code = receive(g, peer, &m->transfer, &m->lent, m->work.dst, &any), is_over = he_has_moved(&m->transfer, &m->lent);
     *moved |= any;
-    if (any && !he_is_done(&m->transfer)) m->moved_ns = he_now();
-    if (code || !he_is_done(&m->transfer)) return code;
+    if (any && !is_over) m->moved_ns = he_now();
+    if (code || !is_over) return code;
     q->coming = NULL;
     he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
     return HE_OK;
@@ -122,8 +131,8 @@ static int receive_wanted(he_group *g, int peer, he_queue *q, int *moved) {
 
 static int receive_kept(he_group *g, int peer, he_queue *q, int *moved) {
     he_kept *kept = q->keeping;
-    int code = he_receive(g, HE_MESSAGES, peer, &kept->transfer, 1, into_kept, kept, moved);
-    if (code || !he_is_done(&kept->transfer)) return code;
+    int code = receive(g, peer, &kept->transfer, &kept->lent, kept->data, moved);
+    if (code || !he_has_moved(&kept->transfer, &kept->lent)) return code;
     he_kept **at = &q->kept;
     while (*at) at = &(*at)->next;
     *at = kept;
@@ -148,7 +157,7 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
         }
         int code = differs(g, peer, m, &kept->transfer.frame);
         if (code) return code;
-        memcpy(m->work.dst, kept->data, kept->transfer.frame.nbytes);
+        memcpy(m->work.dst, kept->data, he_elements_nbytes(&kept->transfer.frame.call));
         *at = kept->next;
         forget(g, kept);
         *moved = 1;
@@ -165,9 +174,8 @@ int he_inbox_alone(he_group *g, int peer, he_message_work *m) {
     for (int k = 0; k < LOOKS && !next_head(g, peer, q, &came, &code) && !code; k++) he_relax();
     if (code || !next_head(g, peer, q, &came, &code) || came.call.digest != m->work.call.digest) return code;
     q->came++;
-    m->transfer.frame.number = came.number; /* of one tag they match in order */
-    m->transfer.frame.call.sequence = came.call.sequence;
-    return he_receive(g, HE_MESSAGES, peer, &m->transfer, he_nbytes_of(m->work.call.dtype), into_work, &m->work, &moved);
+    expect(m, &came);
+    return receive(g, peer, &m->transfer, &m->lent, m->work.dst, &moved);
 }
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {

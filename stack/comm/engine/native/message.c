@@ -42,11 +42,18 @@ static int check(he_group *g, int queue, const he_message_work *m, int away) {
     return he_fail(g, HE_LATE, peer, g->rank, &m->work.call, &none, 0);
 }
 
+static int send_some(he_group *g, int peer, he_message_work *m, int *moved) {
+    const unsigned char *data = m->lent.nbytes ? (const unsigned char *)&m->lent.src : m->work.src;
+    int code = he_send(g, HE_MESSAGES, peer, &m->transfer, data, moved);
+    if (code || !m->lent.nbytes || !he_is_done(&m->transfer)) return code;
+    return he_lend(g, peer, m->work.call.sequence, &m->lent, m->work.src, moved);
+}
+
 static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
-    int any = 0, code = he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src, &any);
+    int any = 0, code = send_some(g, queue / 2, m, &any);
     *moved |= any;
     if (code) return code;
-    if (he_is_done(&m->transfer)) he_message_finish(g, queue, &m->work, HE_OK);
+    if (he_has_moved(&m->transfer, &m->lent)) he_message_finish(g, queue, &m->work, HE_OK);
     else if (any) m->moved_ns = he_now();
     return HE_OK;
 }
@@ -178,7 +185,8 @@ static int served(he_group *g) { return g->messaging || (g->messaging = he_threa
 /* Under the lock. The call's number is the pair's own. */
 static void number(he_group *g, int queue, he_message_work *m) {
     m->work.call.sequence = g->messages[queue].number++;
-    m->transfer = he_transfer_of(&m->work.call, m->work.call.sequence, m->work.call.count * he_nbytes_of(m->work.call.dtype));
+    int64_t nbytes = m->lent.nbytes ? (int64_t)sizeof m->lent.src : he_elements_nbytes(&m->work.call);
+    m->transfer = he_transfer_of(&m->work.call, m->work.call.sequence, nbytes);
     m->posted = g->nposted++;
     g->nmessages++;
 }
@@ -200,10 +208,18 @@ static int queue_of(const he_group *g, int kind, int peer) {
     return peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV);
 }
 
+/* A large message to a rank of this host out of memory that it maps is lent. */
+static he_lent lent_of(he_group *g, int kind, int64_t nbytes, const void *buffer, int peer) {
+    int may = kind == HE_SEND && nbytes >= HE_LENT_NBYTES && !g->peers[peer].remote;
+    he_place src = may ? he_place_of(g, buffer) : (he_place){0, 0};
+    return (he_lent){.nbytes = src.id ? nbytes : 0, .src = src};
+}
+
 static he_message_work message_of(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
                                   int64_t timeout_ns) {
     int to = kind == HE_SEND ? peer : g->rank;
     return (he_message_work){
+        .lent = lent_of(g, kind, count * he_nbytes_of(dtype), buffer, peer),
         .work = {
             .group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns, .refs = 2, /* the caller's and the queue's */
             .call = {.count = count, .digest = (uint64_t)tag, .kind = HE_SEND, .dtype = dtype, .root = to},
@@ -258,8 +274,8 @@ static int begin_alone(he_group *g, int queue, he_message_work *m, int *code) {
     int moved = 0;
     if ((*code = he_look(g))) return 1;
     if (queue % 2) *code = he_inbox_alone(g, queue / 2, m);
-    else *code = he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src, &moved);
-    return *code || he_is_done(&m->transfer);
+    else *code = send_some(g, queue / 2, m, &moved);
+    return *code || he_has_moved(&m->transfer, &m->lent);
 }
 
 /* A message to or from a rank of this host, where there is no other one, mostly needs no place in a queue. 0 where it does,

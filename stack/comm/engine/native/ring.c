@@ -15,6 +15,9 @@ static he_ring *ring_of(he_group *g, int lane, int from, int to) {
 
 static unsigned char *bytes_of(he_ring *ring) { return (unsigned char *)(ring + 1); }
 
+/* Of messages between two ranks of this host. */
+he_loan *he_loan_of(he_group *g, int from, int to) { return &ring_of(g, HE_MESSAGES, from, to)->loan; }
+
 /* Wakes a rank of this host that sleeps on the lane. */
 void he_ring_bell(he_group *g, int lane, int rank) {
     he_end *end = &g->ends[g->index[rank]];

@@ -110,13 +110,22 @@ static unsigned char *find(he_group *g, int rank, he_place place, int64_t needed
     return at;
 }
 
-/* `needed` bytes of a rank's memory in this process. NULL when the group fails before it has come. */
+/* `needed` bytes of a rank's memory in this process. NULL before it has come, and where they are not in it: then `*code` is
+ * the failure of the group. */
+unsigned char *he_found(he_group *g, int rank, he_place place, int64_t needed, int *code) {
+    int fits = place.id > 0;
+    unsigned char *at = fits ? find(g, rank, place, needed, &fits) : NULL;
+    if (!fits) *code = he_nonsense(g, rank, HE_WRONG_MEMORY);
+    return fits ? at : NULL;
+}
+
+/* The same once it has come. NULL when the group fails before. */
 unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place, int64_t needed) {
     int64_t until_ns = he_now() + w->timeout_ns;
-    int fits = 1;
+    int code = HE_OK;
     unsigned char *at;
-    while (!(at = find(g, rank, place, needed, &fits))) {
-        if (he_look(g)) return NULL;
+    while (!(at = he_found(g, rank, place, needed, &code))) {
+        if (code || he_look(g)) return NULL;
         if (he_now() > until_ns) {
             he_fail(g, HE_LATE, rank, g->rank, &w->call, &w->call, 0);
             return NULL;
@@ -124,8 +133,7 @@ unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place
         struct timespec moment = {0, 50000};
         nanosleep(&moment, NULL);
     }
-    if (!fits) he_nonsense(g, rank, HE_WRONG_MEMORY);
-    return fits ? at : NULL;
+    return at;
 }
 
 static int is_known(he_group *g, int rank, int64_t id) {

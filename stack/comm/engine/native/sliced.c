@@ -34,8 +34,7 @@ static int keeps(const he_group *g, const he_work *w) { return w->call.kind == H
 /* Into the destination, which the source has brought into the cache if they are the same. */
 static void put(const he_work *w, int64_t at, const unsigned char *from, int64_t n) {
     int64_t size = he_nbytes_of(w->call.dtype);
-    if (w->dst == w->src || w->call.count * size < STREAM_NBYTES) memcpy(w->dst + at * size, from, n * size);
-    else he_stream(w->dst + at * size, from, n * size);
+    he_copy(w->dst + at * size, from, n * size, w->dst == w->src ? 0 : w->call.count * size);
 }
 
 static void reduce_block(he_group *g, const he_work *w, int64_t k, int64_t from, int64_t i, int64_t n) {

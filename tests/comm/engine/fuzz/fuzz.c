@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-enum { SIZE = 3, NEAR = 1, FAR = 2, MOST_FRAMES = 6, MOST_NBYTES = 64 << 10, RECEIVES = 3 };
+enum { SIZE = 3, NEAR = 1, FAR = 2, MOST_FRAMES = 6, MOST_NBYTES = 64 << 10, RECEIVES = 3, LENT_SIZE = 8 };
 #define TIMEOUT_NS 1000000000000LL
 
 static uint64_t state;
@@ -93,15 +93,18 @@ static void fuzz_readers(void) {
     frame = (he_frame){right_call(lane == HE_MESSAGES ? HE_SEND : (int)below(HE_SEND)), below(9), below(9000)};
     if (lane == HE_MESSAGES) {
         frame.call.root = g->rank, frame.call.reduce = 0, frame.number = frame.call.sequence;
-        frame.nbytes = frame.call.count * he_nbytes_of(frame.call.dtype);
+        if (!below(4)) frame.call.count += HE_LENT_NBYTES;
+        frame.nbytes = below(2) ? he_elements_nbytes(&frame.call) : (int64_t)sizeof(he_place);
     }
     memcpy(bytes, &frame, sizeof frame);
     mutate(bytes, sizeof frame);
-    if (!he_frame_read(g, lane, bytes, &frame)) {
+    if (!he_frame_read(g, lane, from, bytes, &frame)) {
         accepted++;
         look_at_call(&frame.call);
         require(frame.number >= 0 && in(frame.nbytes, 0, INT64_MAX - 128), "a wrong length");
-        if (lane == HE_MESSAGES) require(frame.nbytes == frame.call.count * he_nbytes_of(frame.call.dtype), "a length that is not that of the elements");
+        int64_t whole = he_elements_nbytes(&frame.call);
+        int lent = from == NEAR && whole >= HE_LENT_NBYTES && frame.nbytes == (int64_t)sizeof(he_place);
+        require(lane != HE_MESSAGES || frame.nbytes == whole || lent, "a length that is not that of the elements");
         require((frame.call.kind == HE_SEND) == (lane == HE_MESSAGES), "a call of the other lane");
         require(he_transfer_of(&frame.call, frame.number, frame.nbytes).total >= frame.nbytes, "a length that overflows");
     } else refused++;
@@ -114,10 +117,35 @@ static void fuzz_readers(void) {
     frames += 2;
 }
 
+/* A message that is lent: 8-byte elements, so many that it may be, and where they lie. */
+static int64_t make_lent(unsigned char *at, int64_t number) {
+    he_call call = {number, HE_LENT_NBYTES / LENT_SIZE, (uint64_t)below(3), 0, HE_SEND, HE_F64, 0, g->rank};
+    he_place place = {below(8) ? 1 : odd(), below(3) ? below(3) : odd()};
+    he_transfer t = he_transfer_of(&call, number, sizeof place);
+    memcpy(at, &t.frame, sizeof t.frame);
+    memset(at + sizeof t.frame, 0, HE_FRAME_NBYTES);
+    memcpy(at + sizeof t.frame, &place, sizeof place);
+    if (!below(3)) mutate(at, sizeof t.frame);
+    return t.total;
+}
+
+/* Memory of rank 1, of which it has told: a little more than a message that is lent. */
+static void share_near(void) {
+    he_shared *shared = calloc(1, sizeof *shared);
+    *shared = (he_shared){.id = 1, .nbytes = HE_LENT_NBYTES + 1};
+    shared->memory = mmap(NULL, shared->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(shared->memory != MAP_FAILED, "no memory");
+    g->peers[NEAR].shared = shared;
+}
+
 /* The bytes of frames, one after the other, of which some are changed. */
-static int64_t make_frames(unsigned char *at, int lane) {
+static int64_t make_frames(unsigned char *at, int lane, int lends) {
     int64_t n = 0;
     for (int64_t k = 0, count = 1 + below(MOST_FRAMES); k < count; k++, frames++) {
+        if (lends && below(2)) {
+            n += make_lent(at + n, k);
+            continue;
+        }
         he_call call = {k, below(10) ? below(9) : below(700), (uint64_t)below(3), 0, HE_SEND, (int)below(3), 0, g->rank};
         if (lane == HE_PROGRAMS) call = (he_call){k, 0, 5, 0, HE_ALL_REDUCE, HE_F32, HE_SUM, -1};
         int64_t nbytes = lane == HE_PROGRAMS ? 4 * 33 : call.count * he_nbytes_of(call.dtype);
@@ -154,8 +182,8 @@ static void speak_near(int lane, const unsigned char *bytes, int64_t n) {
     if (!below(40)) ring->taken = (uint64_t)odd();
 }
 
-static he_work *begin_receive(int peer) {
-    int64_t count = below(9), dtype = below(3);
+static he_work *begin_receive(int peer, int lends) {
+    int64_t count = lends && below(2) ? HE_LENT_NBYTES / LENT_SIZE : below(9), dtype = count < 9 ? below(3) : HE_F64;
     void *buffer = malloc(count * he_nbytes_of((int)dtype)); /* so that a byte too much is found */
     he_message_work one = message_of(g, HE_RECV, (int)dtype, count, buffer, peer, below(3), TIMEOUT_NS), *m = kept(&one);
     pthread_mutex_lock(&g->lock);
@@ -168,8 +196,10 @@ static void fuzz_inbox(int peer) {
     unsigned char bytes[MOST_NBYTES];
     he_work *works[RECEIVES];
     int moved = 1, code = 0;
-    int64_t n = make_frames(bytes, HE_MESSAGES);
-    for (int i = 0; i < RECEIVES; i++) works[i] = begin_receive(peer);
+    int lends = !below(8);
+    int64_t n = make_frames(bytes, HE_MESSAGES, lends);
+    if (lends) share_near();
+    for (int i = 0; i < RECEIVES; i++) works[i] = begin_receive(peer, lends);
     if (peer == FAR) speak_far(HE_MESSAGES, bytes, n, below(3) ? HE_RECORD_NBYTES : HE_FRAME_NBYTES * (1 + below(5)));
     else speak_near(HE_MESSAGES, bytes, n);
     while (!code && moved) {
@@ -189,6 +219,28 @@ static void fuzz_inbox(int peer) {
         g->messages[q] = (he_queue){0};
     }
     g->kept_nbytes = 0;
+    he_shared_close(g);
+}
+
+/* What rank 1 says of a message that this rank lends it. */
+static void fuzz_loan(void) {
+    unsigned char *src = malloc(HE_LENT_NBYTES);
+    he_lent lent = {.nbytes = HE_LENT_NBYTES};
+    he_loan *loan = he_loan_of(g, g->rank, NEAR);
+    int moved, code = 0;
+    share_near();
+    for (int k = 0; k < 4 && !code && !lent.ended; k++) {
+        *loan = (he_loan){.open = below(8) ? 1 : (uint64_t)odd(), .dst = {below(6) ? 1 : odd(), below(2) ? below(3) : odd()}};
+        loan->pieces = below(2) ? (uint64_t)below(20) : (uint64_t)odd();
+        loan->copied = below(2) ? (uint64_t)below(20) : (uint64_t)odd();
+        loan->ended = below(4) ? 0 : (uint64_t)odd();
+        code = he_lend(g, NEAR, 0, &lent, src, &moved);
+        frames++;
+    }
+    require(!code || g->failure.rank == NEAR, "blame for a rank that said nothing");
+    code ? refused++ : accepted++;
+    he_shared_close(g);
+    free(src);
 }
 
 static void into_room(void *context, int64_t at, int64_t n, const unsigned char *bytes) { memcpy((char *)context + at * 4, bytes, n * 4); }
@@ -196,7 +248,7 @@ static void into_room(void *context, int64_t at, int64_t n, const unsigned char 
 static void fuzz_program(int peer) {
     unsigned char bytes[MOST_NBYTES];
     char *room = malloc(4 * 33);
-    int64_t n = make_frames(bytes, HE_PROGRAMS);
+    int64_t n = make_frames(bytes, HE_PROGRAMS, 0);
     int code = 0;
     if (peer == FAR) speak_far(HE_PROGRAMS, bytes, n, HE_FRAME_NBYTES * (1 + below(20)));
     else speak_near(HE_PROGRAMS, bytes, n);
@@ -291,6 +343,7 @@ static void begin_again(void) {
     for (int lane = 0; lane < HE_LANES; lane++) {
         he_ring *ring = ring_of(g, lane, NEAR, g->rank);
         ring->put = ring->taken = (uint64_t)below(room(g->nlocal) / 64) * 64;
+        ring->loan = (he_loan){0};
     }
     for (int r = 1; r < SIZE; r++) {
         g->peers[r].deaf = 0;
@@ -342,6 +395,7 @@ int main(int argc, char **argv) {
         case 4: case 5: fuzz_program(peer); break;
         case 6: case 7: fuzz_life(peer); break;
         case 8: fuzz_segment(); break;
+        case 9: if (!below(4)) fuzz_loan(); break;
         default: for (int k = 0; k < 4; k++) fuzz_readers(); break;
         }
         begin_again();
