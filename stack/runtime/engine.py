@@ -193,12 +193,19 @@ class Engine:
         from stack.compiler.compile import folded_graph  # noqa: PLC0415
         from stack.compiler.graph.recompute import within  # noqa: PLC0415
 
+        inputs, outputs = ([n.type for n in nodes] for nodes in (request.inputs, request.outputs))
+        always = argument_nbytes(inputs, outputs, request.updates)
+        if always > nbytes:  # known without compiling anything
+            raise InvalidCall(
+                f"{what} may take {nbytes} bytes, and takes {always} for arguments, parameters, "
+                "states and results alone; give it more than that, or a smaller model"
+            )
         host = self.memory.default_host_nbytes if host_nbytes is None else host_nbytes
         fitted: dict[GraphRequest, CompiledGraph] = {}
 
         def needed(graph: CompiledGraph) -> int:
             arena = Placement(graph, self.memory.alignment).layout.arena_nbytes
-            return arena + argument_nbytes(graph)
+            return arena + argument_nbytes(graph.inputs, graph.outputs, graph.updates)
 
         def fit(request: GraphRequest) -> int:
             graph = self.families.compiled_alone(request)

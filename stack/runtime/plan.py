@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region, Waits
+from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph
 from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
@@ -68,11 +69,13 @@ _Placed = tuple[Launched, Segment | None]
 """A plan's launches, and the one part of a plan that waits for nothing."""
 
 
-def argument_nbytes(graph: CompiledGraph) -> int:
+def argument_nbytes(
+    inputs: Sequence[Type], outputs: Sequence[Type], updates: Iterable[tuple[int, int]]
+) -> int:
     """What inputs and outputs of a run take."""
-    updated = dict(graph.updates)
-    fresh = [t for i, t in enumerate(graph.outputs) if i not in updated]
-    return sum(t.nbytes for t in (*graph.inputs, *fresh))
+    updated = dict(updates)
+    fresh = [t for i, t in enumerate(outputs) if i not in updated]
+    return sum(t.nbytes for t in (*inputs, *fresh))
 
 
 class Plan:

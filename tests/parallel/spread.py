@@ -197,11 +197,13 @@ def refused(ranks):
         lambda: one_step(axis=2),
         lambda: one_step(memory=64 if ranks.rank == 2 else None),
         lambda: parallel(nn.Linear(2, 2), Mesh.present(), Strategy.parse(text)),
+        lambda: parallel(nn.Linear(2, 2), Mesh.present(data=3 - (ranks.rank == 2)), data(SIZE)),
     ):
         try:
             wrong()
         except HalError as error:
             said.append(str(error))
+        ranks.group.barrier()  # one that has refused alone would meet the others with what is next
     return said
 
 
