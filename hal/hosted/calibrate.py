@@ -1,7 +1,8 @@
 """What the device does in practice: the figures of `DeviceInfo.declared`, by the contract's method.
 
-A figure is the median of tries, each on buffers that were allocated for it and written once. A
-plugin brings the texts of two programs.
+A figure is the median of tries, each on buffers that were allocated for it and written once. The
+tries of all figures take turns in rounds: what else the machine does for some milliseconds is in
+few tries of each. A plugin brings the texts of two programs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from statistics import median
 
 from hal.core.description import LARGE_NBYTES
@@ -24,6 +26,7 @@ from hal.core.values import (
     Buffer,
     Collective,
     CollectiveKind,
+    Group,
     GroupSpec,
     KernelSource,
     Launchable,
@@ -34,7 +37,9 @@ from hal.core.values import (
     Timeline,
 )
 
-TRIES = 11
+ROUNDS, TRIES, SMALL_TRIES = 3, 4, 12
+"""Tries of a figure in each round; of one that takes microseconds more."""
+
 QUEUE_DEPTH = 4096
 """How many operations are tried behind a wait."""
 
@@ -59,29 +64,30 @@ class Texts:
 def measured(devices: Sequence[Device], texts: Texts) -> Mapping[str, float]:
     """The figures of the first device; `all_reduce` among all of them if there are several."""
     bench = Bench(devices[0], devices[0].create_timeline(False), texts)
-    empty, launch = bench.empty(), bench.device.launch
-
-    def try_once() -> float:
-        start_ns = time.perf_counter_ns()
-        point = launch(empty, (1, 1, 1), bench.timeline, ())
-        seconds = (time.perf_counter_ns() - start_ns) / 1e9
-        bench.wait(point)
-        return seconds
-
-    figures = {
-        "launch_s": _median(try_once, 3 * TRIES),
-        "round_trip_s": _round_trip_s(bench),
-        "alloc_s": _median(lambda: _alloc_s(bench), 3 * TRIES),
-        "load_s": median(_load_s(bench, number) for number in range(TRIES)),
-        "host_to_device": LARGE_NBYTES / _median(lambda: _to_device_s(bench)),
-        "device_to_host": LARGE_NBYTES / _median(lambda: _to_host_s(bench)),
-        "device_to_device": LARGE_NBYTES / _median(lambda: _within_s(bench)),
-        "queue_depth": _queue_depth(bench),
-        "overlap": _median(lambda: _overlap(bench)),
+    empty, numbers = bench.empty(), count()
+    small: Mapping[str, Callable[[], float]] = {
+        "launch_s": lambda: _launch_s(bench, empty),
+        "round_trip_s": lambda: _round_trip_s(bench, empty),
+        "alloc_s": lambda: _alloc_s(bench),
+    }
+    large: dict[str, Callable[[], float]] = {
+        "load_s": lambda: _load_s(bench, next(numbers)),
+        "host_to_device": lambda: LARGE_NBYTES / _to_device_s(bench),
+        "device_to_host": lambda: LARGE_NBYTES / _to_host_s(bench),
+        "device_to_device": lambda: LARGE_NBYTES / _within_s(bench),
+        "overlap": lambda: _overlap(bench),
     }
     if len(devices) > 1:
-        figures["all_reduce"] = LARGE_NBYTES / _all_reduce_s(devices, texts)
-    return figures
+        members = _joined([Bench(d, d.create_timeline(False), texts) for d in devices])
+        large["all_reduce"] = lambda: LARGE_NBYTES / _all_reduce_s(members)
+    tries: dict[str, list[float]] = {key: [] for key in (*small, *large)}
+    for _ in range(ROUNDS):
+        for key, try_once in small.items():
+            tries[key] += [try_once() for _ in range(SMALL_TRIES)]
+        for key, try_once in large.items():
+            tries[key] += [try_once() for _ in range(TRIES)]
+    figures = {key: median(found) for key, found in tries.items()}
+    return figures | {"queue_depth": _queue_depth(bench)}
 
 
 def figures(
@@ -131,23 +137,23 @@ class Bench:
         return self.device.bind(self.program(self.texts.empty, "empty", ()), ())
 
 
-def _median(try_once: Callable[[], float], tries: int = TRIES) -> float:
-    return median(try_once() for _ in range(tries))
-
-
 def _seconds(work: Callable[[], object]) -> float:
     start_ns = time.perf_counter_ns()
     work()
     return (time.perf_counter_ns() - start_ns) / 1e9
 
 
-def _round_trip_s(bench: Bench) -> float:
-    empty, device = bench.empty(), bench.device
+def _launch_s(bench: Bench, empty: Launchable) -> float:
+    points: list[Point] = []
+    launch, line = bench.device.launch, bench.timeline
+    seconds = _seconds(lambda: points.append(launch(empty, (1, 1, 1), line, ())))
+    bench.wait(*points)
+    return seconds
 
-    def try_once() -> float:
-        return _seconds(lambda: bench.wait(device.launch(empty, (1, 1, 1), bench.timeline, ())))
 
-    return _median(try_once, 3 * TRIES)
+def _round_trip_s(bench: Bench, empty: Launchable) -> float:
+    launch, line = bench.device.launch, bench.timeline
+    return _seconds(lambda: bench.wait(launch(empty, (1, 1, 1), line, ())))
 
 
 def _alloc_s(bench: Bench) -> float:
@@ -187,7 +193,7 @@ def _within_s(bench: Bench) -> float:
 def _overlap(bench: Bench) -> float:
     """How much faster a copy and a kernel are on two timelines than on one."""
     other = bench.device.create_timeline(False)
-    program = bench.program(bench.texts.addition.format(number=TRIES), "add", _BUFFERS)
+    program = bench.program(bench.texts.addition.format(number="of overlap"), "add", _BUFFERS)
     ratio = _both_s(bench, program, bench.timeline) / _both_s(bench, program, other)
     bench.device.free(program)
     bench.device.free(other)
@@ -220,30 +226,34 @@ def _queue_depth(bench: Bench) -> float:
     return float(len(points))
 
 
-def _all_reduce_s(devices: Sequence[Device], texts: Texts) -> float:
-    """A sum over all devices, from the first member's call to the last one's end."""
-    benches = [Bench(device, device.create_timeline(False), texts) for device in devices]
-    # A group of the devices, which join at once.
-    peers = tuple(device.name for device in devices)
+_Member = tuple[Bench, Group]
+
+
+def _joined(benches: Sequence[Bench]) -> Sequence[_Member]:
+    """A group of the devices, which join at once."""
+    peers = tuple(bench.device.name for bench in benches)
     key = f"calibration {os.getpid()}"
-    with ThreadPoolExecutor(len(devices)) as threads:
+    with ThreadPoolExecutor(len(benches)) as threads:
         joins = [
-            threads.submit(device.create_group, GroupSpec(key, rank, peers, _TIMEOUT_S))
-            for rank, device in enumerate(devices)
+            threads.submit(bench.device.create_group, GroupSpec(key, rank, peers, _TIMEOUT_S))
+            for rank, bench in enumerate(benches)
         ]
         groups = [join.result(2 * _TIMEOUT_S) for join in joins]
-    call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, LARGE_NBYTES // 4)
+    return tuple(zip(benches, groups, strict=True))
 
-    def try_once() -> float:
-        with ExitStack() as stack:
-            pairs = [stack.enter_context(bench.written(2)) for bench in benches]
-            start_ns = time.perf_counter_ns()
-            points = [
-                b.device.collective(group, call, dst.region(), src.region(), b.timeline, ())
-                for b, group, (dst, src) in zip(benches, groups, pairs, strict=True)
-            ]
-            for bench, point in zip(benches, points, strict=True):
-                bench.wait(point)
-            return (time.perf_counter_ns() - start_ns) / 1e9
 
-    return _median(try_once)
+_SUM = Collective(CollectiveKind.ALL_REDUCE, DType.F32, LARGE_NBYTES // 4)
+
+
+def _all_reduce_s(members: Sequence[_Member]) -> float:
+    """A sum over all devices, from the first member's call to the last one's end."""
+    with ExitStack() as stack:
+        pairs = [stack.enter_context(bench.written(2)) for bench, _ in members]
+        start_ns = time.perf_counter_ns()
+        points = [
+            bench.device.collective(group, _SUM, dst.region(), src.region(), bench.timeline, ())
+            for (bench, group), (dst, src) in zip(members, pairs, strict=True)
+        ]
+        for (bench, _), point in zip(members, points, strict=True):
+            bench.wait(point)
+        return (time.perf_counter_ns() - start_ns) / 1e9

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
+import hal
 from hal.core.description import PERFORMANCE
 from hal.core.dtypes import DType
 from hal_conformance import busy, expect
+from hal_conformance.alone import alone
 from hal_conformance.band import band, better
 from hal_conformance.case import Cases, Level
 from hal_conformance.measure import Bench, figure, rate
@@ -18,6 +21,10 @@ declared_figures = Cases("K", Level.DECLARED)
 FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
 PAUSE_S = 0.2
 """How long a further round waits, for what else the machine does to pass."""
+
+AGAIN_S = 8.0
+"""After so many seconds of rounds that do not agree, a fresh process says what it declares: a
+plugin that measures may have met a busy machine, or one that was less busy than now."""
 
 ROUNDS_S = 20.0
 """No further round begins after so many seconds."""
@@ -44,7 +51,6 @@ def _(rig: Rig, key: str) -> None:
         raise expect.Unfit(f"the device does not declare {key}")
     device = rig.open(wrappers=(), cache_dir="")
     bench = Bench(rig, device, device.create_timeline(False), device.info.declared[key])
-    rig.figures[f"declared {key}"] = bench.declared
     wrong = _measured(bench, key, made)
     expect.that(not wrong, wrong)
 
@@ -60,22 +66,43 @@ def _crowd_when_made(rig: Rig) -> float:
 
 def _measured(bench: Bench, key: str, made: float) -> str:
     """Measure until a round agrees; gives what is wrong with the last figure, "" for nothing."""
-    end = time.monotonic() + ROUNDS_S
+    begin = time.monotonic()
     while True:
         before = busy.factor_now()
         value = figure(bench, key)
         crowd = max(before, busy.factor_now())
         wrong = _wrong(bench, key, value, crowd, made)
-        if not wrong or time.monotonic() > end:
+        took_s = time.monotonic() - begin
+        if not wrong or took_s > ROUNDS_S:
             return wrong
         time.sleep(PAUSE_S)
+        if took_s > AGAIN_S and bench.rig.setting.registry is hal.registry:
+            bench = replace(bench, declared=_declared_anew(bench.rig, key))
+
+
+def _declared_anew(rig: Rig, key: str) -> float:
+    """What the device declares in a fresh process."""
+    declared: float | None = alone(
+        """
+        import hal
+        from hal.core.values import OpenOptions
+        with hal.open(name, options=OpenOptions(settings=settings)) as device:
+            result = device.info.declared.get(key)
+        """,
+        name=rig.name,
+        settings=dict(rig.setting.settings),
+        key=key,
+    )
+    if declared is None:
+        raise expect.Wrong(f"the device declares {key}, and in a fresh process it does not")
+    return declared
 
 
 def _wrong(bench: Bench, key: str, value: float, crowd: float, made: float) -> str:
     """Why a figure is not what was declared or what the ratchet keeps, "" if it is. Where a thread
     gets on `crowd` times slower than alone, a figure may be as many times worse; where it did so
     `made` times when the figures were made, as many times better."""
-    bench.rig.figures[key] = value
+    bench.rig.figures |= {key: value, f"declared {key}": bench.declared}
     low, high = band(key)
     low, high = low / crowd, high * made
     ratio = better(key, value, bench.declared)

@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from hal_plugin_cpu import plugin
 
 from hal_conformance import busy
 from hal_conformance.cases import declared_figures as figures
@@ -48,6 +49,23 @@ def test_figures_keep_the_crowd_in_which_they_were_first_seen(monkeypatch):
         monkeypatch.setattr(busy, "factor_now", lambda now=now: now)
         assert figures._crowd_when_made(rig()) == seen
     assert figures._crowd_when_made(rig(2 * DECLARED)) == 1.0
+
+
+@pytest.mark.slow
+def test_a_figure_that_a_plugin_measured_amid_a_crowd_may_be_declared_anew(monkeypatch):
+    """In this process the device declares what it measured when each `load` took a minute."""
+    monkeypatch.setattr(figures, "AGAIN_S", 0.0)
+    monkeypatch.setattr(plugin, "_measured", lambda *_: {"load_s": 60.0})
+    monkeypatch.setattr(figures, "_crowds", {frozenset({("load_s", 60.0)}): 1.0})
+    monkeypatch.setenv("HAL_CPU_CALIBRATE", "1")
+    case = next(case for case in catalog() if case.id == "K.figure-load_s")
+    rig = Rig(case, Setting("cpu:0", ("cpu:0",)))
+    try:
+        assert rig.device.info.declared == {"load_s": 60.0}
+        case.body(rig)
+        assert rig.figures["declared load_s"] < 1
+    finally:
+        rig.close()
 
 
 class Late:
