@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hal.core.device import Device
+from hal.core.errors import DeadlineExceeded
 from hal.core.values import (
     Collective,
     Group,
@@ -88,19 +90,31 @@ def settled(
 def join(
     rig: Rig, devices: Sequence[Device], timeout_s: float = JOIN_S, key: str | None = None
 ) -> list[Member]:
-    """A group of these devices, each with a timeline for its calls."""
-    key = key or new_key()
+    """A group of these devices, each with a timeline for its calls. `timeout_s` is the deadline of
+    the calls, too: where it is short, members that a busy machine let come too late for each
+    other meet anew, for `JOIN_S` at most."""
+    end = time.monotonic() + JOIN_S
+    while True:
+        try:
+            groups = _groups(devices, timeout_s, key or new_key())
+            break
+        except DeadlineExceeded:
+            if time.monotonic() > end:
+                raise
+    return [
+        Member(device, group, lines(rig, 1, device)[0])
+        for device, group in zip(devices, groups, strict=True)
+    ]
+
+
+def _groups(devices: Sequence[Device], timeout_s: float, key: str) -> list[Group]:
     peers = tuple(device.name for device in devices)
-    groups = together(
+    return together(
         [
             partial(device.create_group, GroupSpec(key, rank, peers, timeout_s))
             for rank, device in enumerate(devices)
         ]
     )
-    return [
-        Member(device, group, lines(rig, 1, device)[0])
-        for device, group in zip(devices, groups, strict=True)
-    ]
 
 
 def crowd(rig: Rig, size: int, timeout_s: float = JOIN_S) -> list[Member]:

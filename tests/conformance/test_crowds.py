@@ -5,13 +5,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from hal_plugin_cpu import plugin
+from hal_plugin_cpu import groups, plugin
 
 from hal_conformance import busy
 from hal_conformance.cases import declared_figures as figures
 from hal_conformance.cases.failure_real import Spin
 from hal_conformance.catalog import catalog
 from hal_conformance.conform import BESIDE, shared
+from hal_conformance.crowd import crowd
 from hal_conformance.plan import by_group
 from hal_conformance.rig import Rig, Setting, waited
 
@@ -85,6 +86,24 @@ def test_work_that_must_finish_has_longer_where_the_machine_is_busy(monkeypatch)
     late = Late(0.01)
     assert waited(late, None, 0.01)
     assert late.waits == [0.01, pytest.approx(0.09)]
+
+
+def test_members_of_a_short_deadline_whom_a_busy_machine_let_miss_each_other_meet_anew(monkeypatch):
+    """The second one of a group comes too late, twice."""
+    monkeypatch.setenv("HAL_CPU_DEVICES", "2")
+    meet, late = groups.meet, [0.1, 0.1]
+
+    def meet_late(session, spec):
+        time.sleep(late.pop(0) if spec.rank and late else 0.0)
+        return meet(session, spec)
+
+    monkeypatch.setattr(groups, "meet", meet_late)
+    rig = Rig(catalog()[0], Setting("cpu:0", ("cpu:0", "cpu:1")))
+    try:
+        assert [member.group.rank for member in crowd(rig, 2, timeout_s=0.05)] == [0, 1]
+        assert not late
+    finally:
+        rig.close()
 
 
 def test_a_wait_that_gives_up_early_is_not_made_up_for(monkeypatch):
