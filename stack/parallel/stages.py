@@ -191,17 +191,23 @@ Where = tuple[Pass, int]
 """A pass, and the chunk that it goes through."""
 
 Lane = tuple[Pass, int]
-"""What messages follow one another: those of F, of B, or of W, from ranks of one number modulo
-`COLOURS`. So a rank sends and receives, and goes forward and back, in lanes apart: none waits for
-another."""
-
-COLOURS = 3
+"""What messages follow one another: those of F, of B, or of W, from ranks of one colour, in one
+direction around the ring of ranks. Neighbours have different colours, so a rank has the messages to
+each of them and from each in lanes apart: none waits for what another rank has not asked for."""
 
 
 def lanes(schedule: Schedule) -> list[Lane]:
-    """The lanes of a pipeline: neighbours on a ring send in different ones."""
-    kinds = PASSES if schedule.divides else PASSES[:2]
-    return [(what, c) for what in kinds for c in range(min(schedule.ranks, COLOURS))]
+    """The lanes of a pipeline."""
+    kinds, ranks = PASSES if schedule.divides else PASSES[:2], schedule.ranks
+    numbers = {_lane(s, t, ranks) for s in range(ranks) for t in range(ranks) if s != t} or {0}
+    return [(what, number) for what in kinds for number in sorted(numbers)]
+
+
+def _lane(source: int, target: int, ranks: int) -> int:
+    """The number of the lane from one rank to another: colours, of which a ring of an odd number of
+    ranks needs a third one, and behind them those of the other direction."""
+    colour = 2 if source == ranks - 1 and ranks % 2 else source % 2
+    return colour + 3 * (2 * ((target - source) % ranks) > ranks)
 
 
 def step_of(
@@ -426,7 +432,7 @@ class _Building:
         rank computes in the order of its row. It does not wait for the rest of its own entry: what
         a backward pass gives another rank is on its way before gradients of parameters are."""
         what = self._key(self.cut.passes[x])[0]
-        group = self.groups[what, pair[0] % COLOURS]
+        group = self.groups[what, _lane(*pair, self.schedule.ranks)]
         before = self.messages.get(group)
         kept = (x for _, x in self.kept)
         after = dict.fromkeys((*([] if before is None else [before]), *self.done, *kept))

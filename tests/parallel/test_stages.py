@@ -122,6 +122,19 @@ def steps_of(schedule, layers=1):
     return joint, [step_of(found, schedule, rank, groups) for rank in range(schedule.ranks)]
 
 
+@pytest.mark.parametrize("schedule", [interleaved(4, 4, 2), zb_v(3, 6), dualpipe_v(4, 8)])
+def test_a_rank_has_messages_with_one_other_in_one_direction_in_a_lane(schedule):
+    """Else one that another rank has not asked for yet holds up those to and from a third one,
+    which may wait for them before it comes to what lets the other one ask."""
+    for rank, step in enumerate(steps_of(schedule)[1]):
+        pairs = {}
+        for n in toposort((*step.gradients.values(), *step.sent)):
+            if n.op == "send_receive":
+                pairs.setdefault(n["group"], set()).update(n["pairs"])
+        assert pairs
+        assert all(len(own) == 1 for own in pairs.values()), (rank, pairs)
+
+
 def test_a_rank_computes_in_the_order_of_its_row():
     """A message comes behind the whole entry before its own: else the backward passes of the first
     rank, for which no other rank waits, come behind all forward passes, and the last rank waits."""
