@@ -8,7 +8,7 @@ TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
-NATIVE := $(wildcard *.py stack/*/native/* stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
+NATIVE := $(wildcard *.py stack/*/native/* stack/comm/engine/native/* stack/bridge/torch/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
 # The tests start hundreds of processes, which would compile the tree anew each time.
 export PYTHONDONTWRITEBYTECODE :=

@@ -21,9 +21,11 @@ import torch.nn.functional as F  # noqa: E402
 
 import hal  # noqa: E402
 import stack.bridge.torch as bridge  # noqa: E402
+from hal.core.dtypes import DType  # noqa: E402
 from hal.core.wrappers.faults import Faults  # noqa: E402
-from stack.bridge.torch import indices, kernels, names, tape  # noqa: E402
+from stack.bridge.torch import _parts, indices, kernels, names, tape  # noqa: E402
 from stack.bridge.torch.compiled import backend  # noqa: E402
+from stack.bridge.torch.handles import SHIFT  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
@@ -83,6 +85,28 @@ def test_views_of_views_share_their_memory():
     _aliasing(mine, stream("aliasing"))
     _aliasing(theirs, stream("aliasing"))
     same(mine, theirs)
+
+
+def test_arguments_are_encoded_alike_by_what_is_compiled_and_by_python():
+    x = torch.ones(3, 4, device="hal")
+    y, weight = x.t()[1:], torch.nn.Parameter(x)
+    usual = (x, [y, None, 2.5], (True, 7, "words"), False, 1.5, weight, x.shape, DType.F32)
+    with tape.lock:
+        of = kernels.tape_of(0)
+        given = kernels.storages, of, of.generation, of.operands
+        wanted = kernels.encode_any("a test", of, usual, first := [0.5])
+        assert _parts.encode(usual, *given, second := [0.5]) == wanted
+        assert kernels.encode("a test", of, list(usual), third := [0.5]) == wanted
+        assert first == second == third == [0.5, 2.5, 1.5]
+        for rare in (torch.ones(2), torch.float32, x[:, :0], torch.ones(2, 2, device="hal")[1]):
+            numbers = []
+            assert _parts.encode((1.5, [x, rare]), *given, numbers) is None  # Python decides
+            assert numbers == []
+        assert _parts.places((x, y), *given[:3], "row") == (
+            "row", of.number(kernels.storage_of(x)) << SHIFT,
+            of.number(kernels.storage_of(x)) << SHIFT | 4,
+        )  # fmt: skip
+        assert _parts.places((x, torch.ones(2)), *given[:3], "row") is None
 
 
 @pytest.mark.slow

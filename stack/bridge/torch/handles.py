@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch._C._dynamo import guards
 
+from stack.bridge.torch._parts import capsule
 from stack.recorder.window import contiguous_strides
 
 alias: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]
@@ -56,10 +57,7 @@ _CODES = {
 }
 _KINDS = {d: code | bits << 8 | 1 << 16 for d, (code, bits) in _CODES.items()}
 
-_from_dlpack, _is_inference = torch._C._from_dlpack, torch.is_inference_mode_enabled
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_from_dlpack, is_inference = torch._C._from_dlpack, torch.is_inference_mode_enabled
 
 # Storages end on any thread, also while a C++ exception is on its way, so what is called then must
 # be native: the C library's `sem_post` on the structure, whose first word was zeroed, a semaphore.
@@ -139,11 +137,11 @@ class Handles:
             free.append(self._packed(form))
         slot, words, first, pointer, at = free.pop()
         words[first] = pointer
-        if _is_inference():  # whose tensors cannot be made so
+        if is_inference():  # whose tensors cannot be made so
             with torch.inference_mode(False):
-                made = _from_dlpack(_new_capsule(at, b"dltensor", None))
+                made = _from_dlpack(capsule(at))
         else:
-            made = _from_dlpack(_new_capsule(at, b"dltensor", None))
+            made = _from_dlpack(capsule(at))
         words[first] = 0
         return slot, made
 

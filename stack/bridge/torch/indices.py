@@ -1,7 +1,10 @@
-"""More than one device index: torch's guard for devices in Python says that there is one.
+"""What torch asks its guard of the device: the guard in Python says that there is one device, and
+is asked several times in each operator which one is current.
 
-The guard is a C++ object with a table of virtual functions. It gets a copy of that table in which
-`deviceCount` tells the number of devices, so that autograd makes a thread for each.
+The guard is a C++ object with a table of virtual functions. It gets a copy of that table with
+functions that are compiled: those that tell the kind, the current device and its stream, for which
+the guard asks Python, and `deviceCount`, which tells the number of devices, so that autograd makes
+a thread for each.
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ import torch
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _PRIVATE = 20
 """`c10::DeviceType::PrivateUse1`."""
-_COUNT = 15
-"""The place of `deviceCount` in the table, by c10/core/impl/DeviceGuardImplInterface.h of 2.13."""
+_KIND, _DEVICE, _STREAM, _COUNT = (0,), (1, 2), (5, 9), (15,)
+"""The places of `type`, of `exchangeDevice` and `getDevice`, of `getStream` and `exchangeStream`,
+and of `deviceCount` in the table, by c10/core/impl/DeviceGuardImplInterface.h of 2.13."""
 _LENGTH = 48
 """More functions than there are."""
 _kept: list[Any] = []
@@ -35,6 +39,14 @@ def tell_count(count: int) -> None:
     if _has_begun():
         autograd: Any = torch.autograd
         autograd._engine_run_backward = _on_one_thread(autograd._engine_run_backward)
+    tell_device()
+
+
+def tell_device() -> None:
+    """Let torch ask no Python for the device."""
+    from stack.bridge.torch import _parts  # noqa: PLC0415  (not by `import torch`)
+
+    answers = _parts.guards(_told[0])
     if _kept:
         return
     library = ctypes.CDLL(f"{torch.__path__[0]}/lib/libc10.so")
@@ -43,13 +55,13 @@ def tell_count(count: int) -> None:
     found = guards[_PRIVATE]
     assert found, "the device has a guard since it was registered"
     guard = ctypes.c_void_p.from_address(found)
-    kind = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
-    told = kind(lambda this: _told[0])
     table = (ctypes.c_void_p * (_LENGTH + 2))()
     # two words before the functions: the object's offset, and its type
     ctypes.memmove(table, guard.value - 16, ctypes.sizeof(table))  # type: ignore[operator]
-    table[2 + _COUNT] = ctypes.cast(told, ctypes.c_void_p).value
-    _kept.extend((table, told))
+    for places, answer in zip((_KIND, _DEVICE, _STREAM, _COUNT), answers, strict=True):
+        for place in places:
+            table[2 + place] = answer
+    _kept.append(table)
     guard.value = ctypes.addressof(table) + 16
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections import Counter
@@ -21,6 +22,7 @@ from stack.bridge.torch import (
     composed,
     draws,
     found,
+    indices,
     kernels,
     optimizers,
     ranges,
@@ -28,7 +30,15 @@ from stack.bridge.torch import (
     special,
 )
 from stack.bridge.torch.handles import SHIFT
-from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
+from stack.bridge.torch.kernels import (
+    NAME,
+    call,
+    call_in_place,
+    call_into,
+    new_tensor,
+    view_behind,
+    view_of,
+)
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import Row, check_cast
 from stack.recorder.window import contiguous_strides
@@ -59,6 +69,7 @@ def install() -> None:
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
     around.install()
     attention.install()
+    indices.tell_device()
 
 
 def _put(name: str, kernel: Any) -> None:
@@ -282,44 +293,53 @@ def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = N
 
 
 def _as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    if min(stride, default=0) < 0:
-        raise RuntimeError(f"as_strided: negative strides are not supported, got {list(stride)}")
-    return view_of(
-        x, size, stride, x.storage_offset() if storage_offset is None else storage_offset
-    )
+    for s in stride:
+        if s < 0:
+            raise RuntimeError(
+                f"as_strided: negative strides are not supported, got {list(stride)}"
+            )
+    by = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    return view_behind(x, size, stride, by)
 
 
 def _view(x: Tensor, size: Sequence[int]) -> Tensor:
-    shape = list(size)
-    if -1 in shape:
-        rest = 1
-        for n in shape:
-            rest *= n if n != -1 else 1
-        if not rest or x.numel() % rest:
-            raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {x.numel()}")
-        shape[shape.index(-1)] = x.numel() // rest
-    strides = _view_strides(x, tuple(shape))
-    if strides is None:
+    return view_behind(x, *_viewed(x.shape, x.stride(), tuple(size)), 0)
+
+
+@functools.lru_cache(maxsize=4096)
+def _viewed(
+    shape: tuple[int, ...], strides: tuple[int, ...], size: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of a tensor under another size. Raises RuntimeError where elements would
+    have to be copied."""
+    wanted, count = size, math.prod(shape)
+    if -1 in size:
+        rest = math.prod(n for n in size if n != -1)
+        if not rest or count % rest:
+            raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {count}")
+        at = size.index(-1)
+        wanted = (*size[:at], count // rest, *size[at + 1 :])
+    if math.prod(wanted) != count:
+        raise RuntimeError(f"shape '{list(wanted)}' is invalid for input of size {count}")
+    found: tuple[int, ...] | None = contiguous_strides(wanted)
+    if not _is_contiguous(shape, strides):
+        found = around.reshaped_strides(tuple(shape), strides, wanted)
+    if found is None:
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    return view_of(x, shape, strides, x.storage_offset())
+    return wanted, found
 
 
-def _view_strides(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    count = 1
-    for n in shape:
-        count *= n
-    if count != x.numel():
-        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.numel()}")
-    if x.is_contiguous():
-        return contiguous_strides(shape)
-    return around.reshaped_strides(tuple(x.shape), x.stride(), shape)
+def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    dense = contiguous_strides(shape)
+    pairs = zip(shape, strides, dense, strict=True)
+    return 0 in shape or all(n == 1 or a == b for n, a, b in pairs)
 
 
 def _reshape_alias(x: Tensor, size: Any, stride: Any) -> Tensor:
-    return view_of(x, size, stride, x.storage_offset())
+    return view_behind(x, size, stride, 0)
 
 
 def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:

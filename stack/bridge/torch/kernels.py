@@ -19,8 +19,8 @@ from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.bridge.torch import indices
-from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias
+from stack.bridge.torch import _parts, indices
+from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias, is_inference
 from stack.bridge.torch.names import listed
 from stack.bridge.torch.tape import (
     DTYPES,
@@ -176,20 +176,23 @@ def apart(what: str, here: str, there: torch.device) -> RuntimeError:
     return RuntimeError(f'{what}: operands are on {here} and {there}; move one by .to("{here}")')
 
 
-def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> tuple[Any, ...]:
+def encode(what: str, tape: Tape, args: Sequence[Any], scalars: list[float]) -> tuple[Any, ...]:
     """Arguments as parts of a tape's key."""
+    known = _parts.encode(args, storages, tape, tape.generation, tape.operands, scalars)
+    return encode_any(what, tape, args, scalars) if known is None else known
+
+
+def encode_any(what: str, tape: Tape, args: Sequence[Any], scalars: list[float]) -> tuple[Any, ...]:
+    """The same for all arguments; what is compiled knows the usual ones."""
     parts: list[Any] = []
-    held, generation, operands = storages, tape.generation, tape.operands
     for a in args:
         kind = type(a)
         if kind is Tensor or kind is Parameter:
             at = a.data_ptr()
-            storage = held.get(at >> SHIFT)
+            storage = storages.get(at >> SHIFT)
             if storage is not None and storage.tape is tape:
-                # What `tape.operand` does, without a call: an optimizer has hundreds of operands.
-                n = storage.value if storage.generation == generation else tape.number(storage)
-                key = (n, at & MASK, a.shape, a.stride(), a.dtype)
-                parts.append(operands.get(key) or tape.operand(key))
+                key = (tape.number(storage), at & MASK, a.shape, a.stride(), a.dtype)
+                parts.append(tape.operand(key))
             else:
                 parts.append(_other_tensor(what, tape, a, scalars))
         elif kind is float:
@@ -210,6 +213,10 @@ def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> 
 
 _TRUE, _FALSE = Flag(True), Flag(False)
 _scalar = functools.cache(Scalar)
+_parts.bind(
+    {"Tensor": Tensor, "Parameter": Parameter, "Size": torch.Size, "DType": DType, "yes": _TRUE,
+     "no": _FALSE, "scalar": _scalar}
+)  # fmt: skip
 
 
 def _other_tensor(what: str, tape: Tape, x: Tensor, scalars: list[float]) -> Any:
@@ -267,14 +274,14 @@ def index_among(args: Iterable[Any]) -> int:
 
 
 def _key(
-    row: Row, tape: Tape, args: Iterable[Any], kwargs: dict[str, Any], scalars: list[float]
+    row: Row, tape: Tape, args: Sequence[Any], kwargs: dict[str, Any], scalars: list[float]
 ) -> tuple[Row, tuple[Any, ...], tuple[str, ...]]:
     """A call as a part of a tape's key; `scalars` get the numbers, which are data."""
     parts = encode(row.name, tape, args, scalars)
     if not kwargs:
         return row, parts, ()
     kept = {k: v for k, v in kwargs.items() if k not in _IGNORED and v is not None}
-    return row, parts + encode(row.name, tape, kept.values(), scalars), tuple(kept)
+    return row, parts + encode(row.name, tape, tuple(kept.values()), scalars), tuple(kept)
 
 
 def call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
@@ -320,17 +327,11 @@ def alike(row: Row) -> Callable[..., list[Tensor]]:
         if tape is None or same is None or not same(*args):
             return other(args)
         with lock:
-            held, generation = storages, tape.generation
-            places = []
-            for a in args:
-                at = a.data_ptr()
-                storage = held.get(at >> SHIFT)
-                if storage is None or storage.tape is not tape:
-                    return other(args)
-                n = storage.value if storage.generation == generation else tape.number(storage)
-                places.append(n << SHIFT | at & MASK)
             try:
-                point, n = tape.record_as((row, *places), key_of, args)
+                name = _parts.places(args, storages, tape, tape.generation, row)
+                if name is None:
+                    return other(args)
+                point, n = tape.record_as(name, key_of, args)
             except (HalError, GraphError, TypeError) as error:
                 raise told(row.name, error) from error
             return _results(tape, point, n)
@@ -583,10 +584,15 @@ def synchronize(index: int) -> None:
 
 def view_of(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
     """A tensor on the same storage."""
-    if torch.is_inference_mode_enabled():  # whose tensors cannot be made so
+    return view_behind(x, size, stride, offset - x.storage_offset())
+
+
+def view_behind(x: Tensor, size: Sequence[int], stride: Sequence[int], by: int) -> Tensor:
+    """A tensor on the same storage, `by` elements behind x's first."""
+    if is_inference():  # whose tensors cannot be made so
         with torch.inference_mode(False):
-            return alias(x, tuple(size), tuple(stride), offset - x.storage_offset())
-    return alias(x, tuple(size), tuple(stride), offset - x.storage_offset())
+            return alias(x, size, stride, by)
+    return alias(x, size, stride, by)
 
 
 def tapes() -> dict[int, Tape]:
