@@ -24,6 +24,7 @@ from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
 from stack.framework.torch_files import load_torch_file
 from stack.storage.errors import StorageError
+from stack.storage.gguf import is_gguf, read_gguf
 from stack.storage.layout import METADATA
 from stack.storage.single import read_file, write_file
 
@@ -89,9 +90,9 @@ def load(
     """What `save` was given, with tensors on the device, which PyTorch calls map_location.
 
     Every byte is verified; files of earlier versions have no checksums. Of another safetensors file
-    it gives the tensors by name, of PyTorch's `.pt` the tree, if that holds tensors and plain data
-    alone: no file runs code, whatever weights_only says. Raises CheckpointError naming the file and
-    what is wrong.
+    it gives the tensors by name; of a GGUF file, too, quantised ones as float32; of PyTorch's `.pt`
+    the tree, if that holds tensors and plain data alone: no file runs code, whatever weights_only
+    says. Raises CheckpointError naming the file and what is wrong.
     """
     if isinstance(path, BufferedIOBase):
         with TemporaryDirectory() as folder:
@@ -101,7 +102,7 @@ def load(
     if file.is_file() and zipfile.is_zipfile(file):  # a pipe would be waited for
         return load_torch_file(file, place)
     try:
-        arrays, metadata = read_file(file)
+        arrays, metadata = (read_gguf(file), {}) if is_gguf(file) else read_file(file)
     except StorageError as error:
         raise CheckpointError(str(error)) from error
     state = metadata.pop(KEY, None)

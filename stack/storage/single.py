@@ -137,7 +137,6 @@ def read_file(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
 
 _CONVERT = "; convert its tensors to safetensors where it comes from"
 _FOREIGN = {
-    b"GGUF": f"it is a GGUF file{_CONVERT}",
     b"\x89HDF": f"it is an HDF5 file{_CONVERT}",
     b"\x93NUMPY": f"it is an array of numpy{_CONVERT}",
     b"PK\x03\x04": "it is a zip archive without its end, as a file of PyTorch that was cut short",

@@ -158,7 +158,6 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     with pytest.raises(ht.CheckpointError, match=r"there is no checkpoint .*nowhere"):
         checkpoint.load(tmp_path / "nowhere")
     for name, content, kind in (
-        ("x.gguf", b"GGUF\x03\0\0\0" + bytes(90), "GGUF file; convert its tensors"),
         ("x.onnx", b"\x08\x08\x12\x07pytorch" + bytes(90), "ONNX model; convert its tensors"),
         ("x.pt", b"PK\x03\x04" + b"archive/data.pkl" * 9, "zip archive without its end"),
         ("x.bin", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." * 9, "pickle, which could run code"),
