@@ -11,7 +11,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
@@ -21,9 +20,11 @@ import hal
 from hal.core.device import Device
 from hal.core.errors import HalError
 from hal.core.values import AllocOptions, Buffer, OpenOptions, Region, SharedHandle
+from hal_conformance.busy import Deadline
 
 DEADLINE_S = 10.0
-"""How long the parent waits for an answer, the start of the child included."""
+"""How long the parent waits for an answer, the start of the child included, besides what a busy
+machine takes."""
 
 
 class Elsewhere:
@@ -93,12 +94,12 @@ class Elsewhere:
 
     def _line(self, what: str) -> bytes:
         assert self._child.stdout is not None
-        end, line = time.monotonic() + DEADLINE_S, b""
+        deadline, line = Deadline(self._child.pid, DEADLINE_S), b""
         number = self._child.stdout.fileno()
         while not line.endswith(b"\n"):
-            left = max(0.0, end - time.monotonic())
-            if not select.select([number], [], [], left)[0]:
-                raise TimeoutError(f"{what} in another process: no answer in {DEADLINE_S} s")
+            while not select.select([number], [], [], max(0.0, deadline.left_s()))[0]:
+                if deadline.left_s() <= 0:
+                    raise TimeoutError(f"{what} in another process: no answer in {DEADLINE_S} s")
             part = os.read(number, 1 << 16)
             if not part:
                 raise EOFError(f"{what} in another process: it ended")
