@@ -1,8 +1,10 @@
 """What every test needs of its process."""
 
+import gc
 import random
 import signal
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,6 +26,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let hypothesis draw by the same seed, where none was asked for."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(SEED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for no garbage among what is collected: it is millions of objects that stay, and tests
+    that look for garbage themselves would go through all of them each time."""
+    gc.disable()
+    result = yield
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)  # before its fixtures, which may draw, too
