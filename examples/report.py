@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corpus import Corpus
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -37,6 +36,8 @@ class Curve:
 
     def plot(self, path: Path) -> None:
         """Write both curves as a PNG."""
+        from matplotlib.figure import Figure  # noqa: PLC0415  loading it takes as long as all else
+
         figure = Figure(figsize=(7, 4), layout="constrained")
         axes = figure.subplots()
         axes.plot(*zip(*self.train, strict=True), linewidth=0.8, label="training")
