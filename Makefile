@@ -49,8 +49,7 @@ bench: $(VENV)/dev.stamp
 # suite, which waits for hangs by the clock, is too slow for races: tests/sanitizers runs a part.
 sanitize: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.sanitizers.run address plugins/cpu/tests -k "not apart and not leaks_nothing" \
-		--deselect "plugins/cpu/tests/test_conformance.py::test_the_contract_is_kept[D]" \
-		--deselect "plugins/cpu/tests/test_conformance.py::test_the_contract_is_kept[F]"
+		--deselect "plugins/cpu/tests/test_conformance.py::test_the_contract_is_kept[--group=D,F]"
 	$(BIN)/python -m tests.sanitizers.run address tests/comm/engine
 	$(BIN)/python -m tests.sanitizers.run address plugins/sunway_emu/tests
 	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing and not contract_is_kept"
