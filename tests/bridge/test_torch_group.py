@@ -16,12 +16,12 @@ from tests.launch.running import Folder  # noqa: E402
 DEADLINE_S = 240.0
 
 
-def run(what, size, folder):
-    """What every rank prints."""
+def run(size, folder, *names):
+    """What every rank found, by name."""
     module = [sys.executable, "-W", "ignore", "-m", "tests.bridge.torch_ranks"]
     ranks = [
         subprocess.Popen(
-            [*module, what, str(rank), str(size), str(folder / "store")],
+            [*module, str(rank), str(size), str(folder / "store"), *names],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -34,21 +34,28 @@ def run(what, size, folder):
         for rank in ranks:
             rank.kill()
     assert [rank.returncode for rank in ranks] == [0] * size, said
-    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+    found = zip(*(json.loads(out.splitlines()[-1]) for out, _ in said), strict=True)
+    return dict(zip(names, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """What two ranks found. Loading PyTorch takes them longer than all of it."""
+    return run(2, tmp_path_factory.mktemp("pair"), "training", "trouble")
 
 
 @pytest.mark.slow
 def test_every_operation_gives_what_gloo_gives(tmp_path):
-    assert run("operations", 3, tmp_path) == [[], [], []]
+    assert run(3, tmp_path, "operations") == {"operations": ([], [], [])}
 
 
 @pytest.mark.slow
-def test_models_train_sharded_in_parallel_and_in_stages_as_alone(tmp_path):
+def test_models_train_sharded_in_parallel_and_in_stages_as_alone(pair):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     alone = torch_ranks.alone()
     torch.set_num_threads(threads)
-    first, last = found = run("training", 2, tmp_path)
+    first, last = found = pair["training"]
     _check_device([told.pop("device") for told in found])
     assert set(last) == {"fsdp", "ddp", "tensor_parallel", "pipeline"}
     for name, losses in last.items():
@@ -73,8 +80,8 @@ def _check_device(found):
 
 
 @pytest.mark.slow
-def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_path):
-    for rank, told in enumerate(run("trouble", 2, tmp_path)):
+def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(pair):
+    for rank, told in enumerate(pair["trouble"]):
         assert told["futures"] == {
             "was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0], "chained": 4.0,
             "gaps": [[rank, 1.0]] * 2,

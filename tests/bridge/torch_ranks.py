@@ -1,6 +1,6 @@
-"""A rank of a torch job: python -m tests.bridge.torch_ranks WHAT RANK SIZE STORE-FILE.
+"""A rank of a torch job: python -m tests.bridge.torch_ranks RANK SIZE STORE-FILE WHAT...
 
-Prints what it found as a line of JSON.
+Prints what it found, in this order, as a line of JSON.
 """
 
 import json
@@ -537,17 +537,17 @@ def _gaps(rank):
     return x.tolist()
 
 
-def main(what, rank, size, path):
+def main(rank, size, path, *names):
     torch.set_num_threads(1)
     stack.bridge.torch.register()
     store = dist.FileStore(path, size)
     dist.init_process_group(
         "hal", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
     )
-    sys.stdout.write(json.dumps(what(rank, size)) + "\n")
+    sys.stdout.write(json.dumps([globals()[name](rank, size) for name in names]) + "\n")
     sys.stdout.flush()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(globals()[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
