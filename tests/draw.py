@@ -40,3 +40,8 @@ def sample(what: str, items: Iterable[Item], count: int) -> list[Item]:
     if os.environ.get("HAL_TEST_ALL") == "1" or count >= len(every):
         return every
     return [every[i] for i in sorted(stream(what).sample(range(len(every)), count))]
+
+
+VENDOR = sample("how a vendor begins", ("guide", "trial"), 1)
+"""Which of two long ways to a device this run goes: what the guide says, in an environment of its
+own, or two small devices, one of which trains."""

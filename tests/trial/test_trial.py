@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw import stream
+from tests.draw import VENDOR, stream
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SAMPLE = 60
 pytestmark = pytest.mark.slow
+TAKES_LONG = pytest.mark.skipif(
+    "trial" not in VENDOR and "HAL_TRIAL_CASES" not in os.environ, reason="another run does this"
+)
 
 
 def run(*words, cwd):
@@ -51,6 +54,7 @@ def test_it_is_small(name, most):
     assert sum(code_lines(file.read_text()) for file in files) <= most
 
 
+@TAKES_LONG
 @pytest.mark.parametrize(("name", "level"), [("trial0", "L0"), ("trial1", "L1")])
 def test_it_reaches_its_level(tmp_path, name, level):
     report = tmp_path / "report.json"
@@ -67,6 +71,7 @@ def test_it_reaches_its_level(tmp_path, name, level):
     assert table["summary"]["pass"] > (400 if count == "all" else SAMPLE // 3)
 
 
+@TAKES_LONG
 def test_it_trains(tmp_path):
     """The first loss is near that of guessing, ln 256, and the third one is lower."""
     script = str(ROOT / "examples" / "train_gpt.py")
