@@ -22,7 +22,7 @@ from tests.draw import sample
 
 PLUGIN = "from tests.compiler.toy.machine import enumerate_devices, open_device\n"
 MOST_LINES = 350
-CASES = 160
+CASES = 80
 """Of nearly 500, drawn anew for each commit; $HAL_TEST_ALL=1 takes all."""
 
 

@@ -14,8 +14,11 @@ from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.tune import tunables
 from tests.compiler.llvm.machine import info
 from tests.compiler.lowered import run_lowered
+from tests.draw import sample
 
 IMAGES, CHANNELS, OUTER, TAPS = 2, 2, 3, 3
+CASES = [(width, *how) for width in (7, 13, 14) for how in ((1, 1), (2, 0), (3, 2))]
+"""Width of the images, stride and edge of the windows; a third of them is drawn."""
 
 
 def seen(x: Node, stride: int, edge: int) -> Node:
@@ -33,8 +36,8 @@ def by_numpy(x: np.ndarray, stride: int, edge: int) -> np.ndarray:
     return windows.reshape(len(x), x.shape[1] * TAPS * TAPS, -1)
 
 
-@pytest.mark.parametrize("width", [7, 13, 14])
-@pytest.mark.parametrize(("stride", "edge"), [(1, 1), (2, 0), (3, 2)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "stride", "edge"), sample("uneven rows", CASES, 3))
 def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
     """The images by the weights, and the weights' gradient; exact on small integers."""
     rng = np.random.default_rng(width)

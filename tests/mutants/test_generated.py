@@ -64,10 +64,9 @@ SAMPLED = (
 )
 """Files of cases that have a form for a device with little, none of which takes seconds."""
 
-BLIND = 40
+COUNT = 16
 """So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
 MOST_S = 15.0
-LEAST = 0.95
 BY_NAME = {fault.name: fault for fault in ALL}
 
 
@@ -84,8 +83,8 @@ def killed_of(names, folder, most_s):
 def check(found, seed=None):
     lived = wrong(found)
     vague = [(k.fault, k.case, k.detail) for k in found if k.case and not k.points]
-    assert len(lived) <= (1 - LEAST) * len(found), f"seed {seed}: these lived: {lived}"
-    assert len(vague) <= (1 - LEAST) * len(found), f"seed {seed}: vague messages: {vague}"
+    assert not lived, f"seed {seed}: these lived"
+    assert not vague, f"seed {seed}: vague messages"
 
 
 @pytest.mark.slow
@@ -100,7 +99,7 @@ def test_a_device_of_32_bits_with_one_timeline_is_right(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_fresh_variants_of_the_planted_faults_are_killed(tmp_path):
-    order = stream("fresh faults").sample(FRESH, len(FRESH))
+    order = stream("fresh faults").sample(FRESH, COUNT)
     check(killed_of(order, tmp_path, MOST_S))
 
 
@@ -111,7 +110,7 @@ def test_a_blind_sample_is_killed(tmp_path, record_property):
     seed = secrets.randbits(32)
     record_property("seed", seed)
     sys.stdout.write(f"blind sample of seed {seed}\n")
-    names = random.Random(seed).sample(sorted(BY_NAME), BLIND)
+    names = random.Random(seed).sample(sorted(BY_NAME), COUNT)
     check(killed_of(names, tmp_path, MOST_S), seed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -21,7 +22,7 @@ from stack.ir.interpret import interpret
 from tests.compiler.lowered import SIMD, lowered, run_lowered
 from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import shared
-from tests.draw import stream
+from tests.draw import sample, stream
 from tests.ops.convolutions import (
     Convolution,
     arrays_of,
@@ -46,6 +47,7 @@ ONE_KERNEL = {
     "transposed": replace(PLAIN, strides=(2, 1), edges=(0, 0), transposed=True),
     "of f16": replace(PLAIN, strides=(2, 1), dtype=DType.F16),
 }
+MANY = list(product(("strided", "strided, channels first", "transposed"), TARGETS))
 
 
 def torch_convolution(c: Convolution, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -124,13 +126,13 @@ def test_strides_with_dilations_store_only_the_spread_weights(info: DeviceInfo) 
     assert nbytes <= c.w().type.size * prod(c.dilations) * 4
 
 
-@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("name", ["strided", "strided, channels first", "transposed"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "target"), sample("many weights", MANY, 4))
 def test_many_weights_are_laid_out_once(
-    name: str, info: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contract, "MANY", 1)
-    c = ONE_KERNEL[name]
+    c, info = ONE_KERNEL[name], TARGETS[target]
     program = lowered_of(c, 0 if c.transposed else 1, info)
     (nbytes,) = program.temps
     assert len(program.calls) == 2

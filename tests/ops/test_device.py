@@ -45,7 +45,7 @@ def evaluate(request):
         yield run
 
 
-CHOSEN = sample("on a device", EVERY, 400)
+CHOSEN = sample("on a device", EVERY, 240)
 """Drawn in each run: all of them cost minutes."""
 
 

@@ -1,5 +1,5 @@
-"""Our own C under sanitizers: chosen tests run once more in a process of their own, a third of
-the choices each time.
+"""Our own C under sanitizers: chosen tests run once more in a process of their own, one of the
+choices each time.
 
 `make sanitize` runs all tests of the engine, the CPU plugin and the emulator so.
 """
@@ -79,7 +79,7 @@ def skip_where_it_cannot_run(sanitizer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sample("sanitizers", RUNS, 2))
+@pytest.mark.parametrize("name", sample("sanitizers", RUNS, 1))
 def test_nothing_is_found(name):
     sanitizer, files = RUNS[name]
     skip_where_it_cannot_run(sanitizer)

@@ -30,7 +30,6 @@ F = DType.F32
 TYPES = st.sampled_from([DType.F32, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.I64])
 REGISTERS = st.sampled_from([16, 32, 64])
 few = settings(max_examples=7, deadline=None)
-many = settings(max_examples=20, deadline=None)
 
 
 def numbers(dtype: DType, count: int) -> np.ndarray:
@@ -57,7 +56,7 @@ def spread(strides: tuple[int, ...], fixed: bool, b: Builder) -> tuple[list[Oper
 
 
 @pytest.mark.slow
-@many
+@few
 @given(layouts(), TYPES, REGISTERS, st.booleans(), st.data())
 def test_strided_blocks_with_limits(layout, dtype, nbytes, fixed, data) -> None:
     shape, strides = layout
