@@ -4,6 +4,7 @@
 #include "message.h"
 
 #define TURN_PIECES 8 /* before other messages, and failures, are looked at */
+#define READ_SOON 3   /* whoever receives a message reads it next: the caches keep messages of so many times STREAM_NBYTES */
 
 /* Never what a loan says before the first message. */
 static uint64_t mark_of(int64_t number) { return (uint64_t)number + 1; }
@@ -14,7 +15,7 @@ static int copy_some(he_group *g, int peer, he_loan *loan, he_lent *lent, unsign
     while (dst && n < TURN_PIECES && __atomic_load_n(&loan->pieces, __ATOMIC_RELAXED) < all &&
            (k = __atomic_fetch_add(&loan->pieces, 1, __ATOMIC_RELAXED)) < all) {
         int64_t at = (int64_t)k * PIECE_NBYTES, left = lent->nbytes - at;
-        he_copy(dst + at, src + at, left < PIECE_NBYTES ? left : PIECE_NBYTES, lent->nbytes);
+        he_copy(dst + at, src + at, left < PIECE_NBYTES ? left : PIECE_NBYTES, lent->nbytes / READ_SOON);
         n++;
     }
     if (n && __atomic_add_fetch(&loan->copied, n, __ATOMIC_SEQ_CST) >= all) he_ring_bell(g, HE_MESSAGES, peer);
