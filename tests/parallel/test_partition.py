@@ -128,7 +128,9 @@ SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_step_on_ranks_is_the_step_of_one_device(name, cases):
-    kind = "sgd" if "context" in name else "adamw"
+    # These add a row's scores in another order, and a bias of keys has no gradient but rounding,
+    # which Adam's first step makes as large as any other one.
+    kind = "sgd" if {"context", "ring"} & set(name.split("+")) else "adamw"
     case, strategy = cases(kind, spread_gpt.experts_of(name)), STRATEGIES[name](4)
     axes, layouts, cut, _ = case.divide(strategy)
     verify(cut.outputs)
