@@ -579,6 +579,20 @@ def test_a_batch_of_another_length_compiles_nothing_though_adam_counts_on():
     assert seen[9] == seen[10]
 
 
+def test_a_loop_that_never_waits_computes_what_is_alive_by_one_plan(monkeypatch):
+    monkeypatch.setattr(tape, "PENDING", 64)
+    x = torch.arange(4.0, device="hal")
+    for _ in range(200):
+        z = x * 3
+    before = bridge.stats()["hal:0"]
+    for _ in range(1000):
+        z = x * 3
+    after = bridge.stats()["hal:0"]
+    assert after["runs"] > before["runs"] + 10
+    assert (after["lowered"], after["compiled"]) == (before["lowered"], before["compiled"])
+    same(z, torch.arange(4.0) * 3)
+
+
 def test_plans_for_places_that_nobody_comes_to_are_forgotten(monkeypatch):
     monkeypatch.setattr(tape, "PLANS", 4)
     monkeypatch.setattr(tape, "POINTS", 40)

@@ -426,7 +426,8 @@ def told(what: str, error: Exception) -> Exception:
 
 
 def flush(tape: Tape) -> None:
-    """Compute what is recorded. Raises as torch does."""
+    """Compute what somebody can still ask for of what is recorded. Raises as torch does."""
+    sweep()
     try:
         tape.flush()
     except (HalError, GraphError, TypeError) as error:
@@ -464,7 +465,6 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
             storage = storage_of(x)
         tape = storage.tape
         if tape.is_pending(storage):
-            sweep()
             flush(tape)
         try:
             if storage.array is not None:
@@ -574,7 +574,6 @@ def synchronize(index: int) -> None:
         tape = tape_of(index)
         if waited:
             look()
-        sweep()
         flush(tape)
     try:
         tape.engine.sync()
