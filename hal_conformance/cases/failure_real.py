@@ -39,7 +39,7 @@ from hal_conformance.cases.programs_load import run_addition
 from hal_conformance.expect import Unproved
 from hal_conformance.faults import caught, progress_s, stopwatch
 from hal_conformance.kernels import counts, index_of, need
-from hal_conformance.rig import Rig
+from hal_conformance.rig import Rig, waited
 from hal_conformance.steps import lines, some, work
 
 failure_real = Cases("I", Level.RESILIENT)
@@ -119,7 +119,7 @@ class Spin:
             begin_s, own_s = time.monotonic(), _others_s()
             try:
                 with busy.crowd() as besides:
-                    reached = device.wait([point], FOUND_S, True)
+                    reached = waited(device, point, FOUND_S)
             except OperationFailed as error:
                 expect.failure(error, FailureKind.HANG)
                 took_s = time.monotonic() - begin_s
