@@ -3,12 +3,14 @@ sends."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack import ops as g
+from stack.ir.pattern import number_of
 from stack.ops.sharding import Share
 from stack.parallel.buckets import buckets
 from stack.parallel.placement import (
@@ -174,9 +176,11 @@ def _on_first(n: Node, line: Line) -> Node:
 
 def own_part(n: Node, p: Sharded, rank: Node, ranks: int) -> Node:
     """The part of a whole value that rank `rank` of `ranks` has."""
-    split = _split(n, p, ranks)
-    mine = g.gather(split, g.reshape(rank, (1,)), p.axis + 1)
     shape = (*n.shape[: p.axis], n.shape[p.axis] // ranks, *n.shape[p.axis + 1 :])
+    value = number_of(n)
+    if value is not None:
+        return g.full(shape, value, n.dtype)  # taken from an array, it would need to be in one
+    mine = g.gather(_split(n, p, ranks), g.reshape(rank, (1,)), p.axis + 1)
     return g.reshape(mine, shape)
 
 
@@ -354,9 +358,44 @@ def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
     return g.concat(found, 0)
 
 
-def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node | None:
-    """bool of a rank's shape: which of its elements are the ones that count in a sum over all
-    ranks: not those of gaps, and those of whole parts on rank 0 alone. None where all are."""
+def sum_of_own(n: Node, placement: Row | Packed, type: Type, line: Line) -> Node:
+    """What a rank adds to the sum of a flat value over all ranks: gaps do not count, and whole
+    parts on rank 0 alone."""
+    if isinstance(placement, Packed) and n.shape[0] and not _has_gaps(placement, line):
+        parts = placement.parts
+        # In rows that count or do not: what says which is short, so that no kernels fill an array
+        # with it, one for each size of a part.
+        unit = math.gcd(*(part.local for part in parts))
+        n = g.reduce("sum", g.reshape(n, (n.shape[0] // unit, unit)), 1)
+        at, end, whole = g.arange(n.shape[0]), 0, None
+        for first, last in _stretches(parts):
+            begin, end = end, end + sum(part.local for part in parts[first:last]) // unit
+            if isinstance(parts[first].placement, Replicated):
+                inside = g.ne(*(g.lt(at, g.full_like(at, i)) for i in (begin, end)))
+                whole = inside if whole is None else g.or_(whole, inside)
+        if whole is not None:
+            again = g.ne(line.rank, g.const(0, DType.I64))
+            left_out = g.reshape(g.and_(whole, g.broadcast(again, whole.shape)), n.shape)
+            n = g.where(left_out, g.full_like(n, 0), n)
+        return g.reduce("sum", n)
+    kept = _kept_elements(n, placement, type, line)
+    if kept is not None:
+        n = g.where(kept, n, g.full_like(n, 0))
+    return g.reduce("sum", n)
+
+
+def _has_gaps(placement: Packed, line: Line) -> bool:
+    """Whether a rank's parts have elements that do not count on any rank."""
+    return any(
+        part.local * line.size > part.count
+        if isinstance(part.placement, Sharded)
+        else part.size > part.count
+        for part in placement.parts
+    )
+
+
+def _kept_elements(n: Node, placement: Row | Packed, type: Type, line: Line) -> Node | None:
+    """bool of a rank's shape: which of its elements count. None where all do."""
     first = g.eq(line.rank, g.const(0, DType.I64))
     # Whether ranks have elements of a part that do not count: gaps, or what others have, too.
     match placement:

@@ -23,9 +23,9 @@ from stack.parallel.convert import (
     absent,
     converted,
     joined,
-    kept_elements,
     packed_positions,
     row_positions,
+    sum_of_own,
 )
 from stack.parallel.placement import (
     WHOLE,
@@ -171,11 +171,8 @@ class _Rewriting:
         if isinstance(way.result, Row | Packed):
             return self._flat(n, way.result, srcs)
         if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
-            (x,) = srcs
-            kept = kept_elements(x, way.operands[0], n.srcs[0].type, line)
-            if kept is not None:
-                x = g.where(kept, x, g.full_like(x, 0))
-            return g.reshape(g.reduce("sum", x), n.shape)
+            own = sum_of_own(srcs[0], way.operands[0], n.srcs[0].type, line)
+            return g.reshape(own, n.shape)
         if n.op == "slice" and isinstance(way.operands[0], Packed):
             return self._sliced(n, way.operands[0], srcs[0])
         type = local_type(n.type, way.result, line.size)

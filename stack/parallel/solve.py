@@ -9,10 +9,11 @@ costs ends it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Any
 
@@ -23,7 +24,7 @@ from hal.tile.node import Node, Type
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.convert import route
-from stack.parallel.placement import SUM, Packed, Placement, Row, Sharded
+from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Row, Sharded
 from stack.parallel.ways import Way, work
 
 Costs = NDArray[np.float64]
@@ -78,6 +79,7 @@ class Chooser:
         """`wanted` has the placement of each output."""
         self.order, self.ways, self.ranks, self.price = order, ways, ranks, price
         self.wanted = wanted
+        self._place = {n: i for i, n in enumerate(order)}
         self.readers: dict[Node, list[tuple[Node, int]]] = {n: [] for n in order}
         for n in order:
             for i, s in enumerate(n.srcs):
@@ -133,9 +135,12 @@ class Chooser:
 
     def total(self, chosen: Mapping[Node, Way]) -> float:
         """The exact cost of an assignment, in the units that are compared."""
+        return self._sum(self.order, chosen)
+
+    def _sum(self, nodes: Iterable[Node], chosen: Mapping[Node, Way]) -> float:
         return sum(
             self.compute(n, chosen[n]) + self.spread(n, chosen[n].result, self._read(n, chosen))
-            for n in self.order
+            for n in nodes
         )
 
     def _read(self, n: Node, chosen: Mapping[Node, Way]) -> frozenset[Placement]:
@@ -168,6 +173,7 @@ class Chooser:
             improved = state
             chosen = {n: self.ways[n][improved[number[n]]] for n in self.order}
             self._descend(chosen)
+            self._gather_later(chosen)
             found.append(chosen)
         return min(found, key=self.total)
 
@@ -229,6 +235,37 @@ class Chooser:
                 changed = changed or best is not old
             if not changed:
                 return
+
+    def _gather_later(self, chosen: dict[Node, Way]) -> None:
+        """Gather what comes of a value rather than the value, where all of that can be computed of
+        its parts and costs less: a chain, of which no single node is better off so."""
+        for n in self.order:
+            if not isinstance(chosen[n].result, Sharded) or WHOLE not in self._read(n, chosen):
+                continue
+            divided = {n: chosen[n]}
+            left = [(self._place[c], c) for c, _ in self.readers[n]]
+            heapify(left)
+            while left:
+                _, m = heappop(left)
+                if m in divided or chosen[m].result != WHOLE:
+                    continue
+                for way in self.ways[m]:
+                    if isinstance(way.result, Sharded) and all(
+                        p == divided[s].result if s in divided else chosen[s].result in (p, WHOLE)
+                        for s, p in zip(m.srcs, way.operands, strict=True)
+                    ):
+                        divided[m] = way
+                        for c, _ in self.readers[m]:
+                            heappush(left, (self._place[c], c))
+                        break
+            for m in reversed(list(divided)):  # views of the last values are of whole ones, too
+                is_view = OPS[m.op].kind is OpKind.MOVEMENT
+                if m is not n and is_view and not any(c in divided for c, _ in self.readers[m]):
+                    del divided[m]
+            around = dict.fromkeys([*divided, *(s for m in divided for s in m.srcs)])
+            later = ChainMap(divided, chosen)
+            if self._sum(around, later) < self._sum(around, chosen) - 1e-9:
+                chosen.update(divided)
 
     def _variables(
         self,

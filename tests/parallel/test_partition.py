@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hal
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type, toposort
 from stack import ops as g
+from stack.compiler.compile import compile_graph
+from stack.compiler.program import KernelCall
 from stack.framework.cell import Cell
 from stack.framework.spread import divisions
 from stack.ir.interpret import interpret
@@ -194,6 +197,18 @@ def test_what_is_sent_is_what_the_formulas_say(stage):
     else:
         assert sent == {"all_reduce": 2 * share + 2 * scalar}
         assert made == {"all_reduce": 4}  # two buckets, the loss, how many count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [data(2), tensor(2, MEGATRON)], ids=["data", "tensor"])
+def test_a_divided_step_launches_as_many_kernels_as_one_device_does(strategy):
+    case = Case("sgd", layers=2)
+    with hal.open("cpu:0") as device:
+        own, whole = (
+            sum(isinstance(c, KernelCall) for c in compile_graph(request, device.info).calls)
+            for request in (case.divide(strategy)[2], case.request)
+        )
+    assert own <= whole
 
 
 @pytest.mark.slow

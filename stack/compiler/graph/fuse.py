@@ -16,7 +16,7 @@ from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows, same_domain
 from stack.compiler.graph.turns import in_turns
-from stack.ops import is_exchange
+from stack.ops import is_exchange, is_message
 
 MOST_ROOTS = 24
 SERIAL = 1 << 14
@@ -53,6 +53,7 @@ class Fusion:
         order = in_turns(list(alone))
         self._awaited = _awaited(order)
         self._turn = _turns(self._awaited, needs)
+        self._collectives = [not is_message(root) for root in order if is_exchange(root)]
         for root in order:
             single = alone[root]
             into = next((c for c in self._candidates(root) if self._joins(root, c)), single)
@@ -104,13 +105,21 @@ class Fusion:
         ]
         siblings = dict.fromkeys(c for need in large for c in self._readers.get(need, ()))
         latest = sorted(own, key=lambda c: -c.number)
-        # A kernel for two exchanges would let the first wait for what the second one needs
-        turn = self._turn[root]
         return latest + [
             c
             for c in siblings
-            if c not in own and c.kind == "loops" and self._turn[c.roots[0]] == turn
+            if c not in own and c.kind == "loops" and self._is_turn_of(c.roots[0], root)
         ]
+
+    def _is_turn_of(self, first: Node, root: Node) -> bool:
+        """Whether two roots may share a kernel that reads the same data, though that lets an
+        exchange wait for what another one needs: where that is one collective directly before the
+        other. A message is waited for by a rank with a graph of its own."""
+        turn, other = self._turn[first], self._turn[root]
+        if turn == other:
+            return True
+        pair = self._collectives[turn : other + 1]
+        return other == turn + 1 and self._awaited[root] == other and pair == [True, True]
 
     def _joins(self, root: Node, cluster: Cluster) -> bool:
         domain = common_domain(root, cluster)
