@@ -144,6 +144,12 @@ def test_factors_give_the_gradients_of_determinants_and_solutions():
     both(torch.linalg.solve, a, rand(3, 2), tolerance=1e-4)
 
 
+def test_singular_matrices_have_factors_and_the_determinant_0():
+    singular = torch.tensor([[2.0, 4, 6], [2, 4, 6], [1, 0, 1]])
+    both(torch.linalg.det, torch.stack([singular, torch.zeros(3, 3), torch.eye(3)]))
+    both(torch.linalg.lu_factor_ex, torch.stack([singular, singular.diag().diag(), torch.eye(3)]))
+
+
 def test_draws_follow_their_weights():
     torch.hal.manual_seed(3)
     weights = torch.tensor([0.0, 1.0, 3.0], device="hal")

@@ -26,7 +26,18 @@ def _info(A: Node) -> Node:
 @row("linalg_lu_factor_ex")
 def _lu_factor(A: Node, *, pivot: bool = True, check_errors: bool = False) -> list[Node]:
     packed, _, swaps = linear.factored(A, pivot)
-    return [packed, linear.pivots_of(A, swaps), _info(A)]
+    return [packed, linear.pivots_of(A, swaps), _first_zero(packed)]
+
+
+def _first_zero(packed: Node) -> Node:
+    """i32: which element of U's diagonal is the first that is 0, counted from 1; 0 without any."""
+    if not packed.type.size:
+        return _info(packed)
+    is_zero = e.eq(movement.diagonal(packed, 0, -2, -1), 0.0)
+    places = g.add(g.arange(is_zero.shape[-1]), g.full((is_zero.shape[-1],), 1, DType.I64))
+    last = is_zero.shape[-1] + 1
+    first = r.amin(e.where(is_zero, places, last), -1)
+    return g.cast(e.where(e.eq(first, last), 0, first), DType.I32)
 
 
 @row("linalg_lu")

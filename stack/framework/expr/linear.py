@@ -164,7 +164,10 @@ def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
         x = g.gather(x, place, len(x.shape) - 2, batch=True) if pivot else x
         order = g.gather(order, place, len(order.shape) - 1, batch=True) if pivot else order
         below = rows_below(rows, j, A.dtype)
-        factor = e.mul(e.div(column_of(x, j), element_of(x, j, j)), below)
+        divisor = element_of(x, j, j)
+        if pivot:  # where the greatest is 0, so is all below it: of a singular matrix
+            divisor = e.where(e.eq(divisor, 0.0), 1.0, divisor)
+        factor = e.mul(e.div(column_of(x, j), divisor), below)
         after = g.cast(e.lt(j, g.arange(columns)), A.dtype)
         x = e.sub(x, matmul(factor, e.mul(_row(x, j), after)))
         at_j = g.cast(e.eq(g.arange(columns), j), A.dtype)
