@@ -262,6 +262,8 @@ def test_a_wrong_operand_is_told_at_its_line():
         torch.ones(1, device="hal", dtype=torch.complex64)
     with pytest.raises(NotImplementedError, match=r"special_airy_ai.out has no row on hal:0"):
         torch.special.airy_ai(x)
+    with pytest.raises(NotImplementedError, match=r"_fft_r2c.* gives complex numbers, which hal:0"):
+        torch.fft.rfft(x)
     rare = torch.nn.Embedding(3, 2, sparse=True).to("hal")
     with pytest.raises(NotImplementedError, match=r"_sparse_coo_tensor.*sparse=False"):
         rare(torch.tensor([1], device="hal")).sum().backward()

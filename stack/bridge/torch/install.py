@@ -195,11 +195,31 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _on_host(op, index, args, kwargs)
     known = kernels.names()
     device = f"{NAME}:{index} ({known[index]})" if 0 <= index < len(known) else NAME
+    if _gives_complex(op, args, kwargs):
+        raise NotImplementedError(
+            f"{name} gives complex numbers, which {device} does not have: compute this part on the "
+            "CPU (x.cpu()), or with pairs of real numbers"
+        )
     raise NotImplementedError(
         f"{name} has no row on {device}, and torch has no decomposition of it. docs/torch-ops.md "
         f"and stack.bridge.torch.rows.ROWS list the operators; {kernels.HOST}=1 runs others on the "
         "host, and counts them in stack.bridge.torch.stats()"
     )
+
+
+def _gives_complex(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a result would be complex."""
+
+    def shown(a: Any) -> Any:
+        return a.to("meta") if isinstance(a, Tensor) else a
+
+    try:
+        named = {k: shown(v) for k, v in kwargs.items() if k != "device"}
+        made = op(*[shown(a) for a in args], **named)
+    except Exception:  # noqa: BLE001  (torch's own function, which need not be there)
+        return False
+    parts = made if isinstance(made, tuple | list) else [made]
+    return any(isinstance(x, Tensor) and x.is_complex() for x in parts)
 
 
 _within: Counter[Any] = Counter()
