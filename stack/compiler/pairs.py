@@ -68,6 +68,9 @@ class Sums:
     neutral: tuple[Node, ...]
     combine: tuple[str, ...]
     serial: int | None
+    apart: bool = False
+    """Whether the two innermost halves are written one after the other: their loop's text twice,
+    and one addition where a loop over both makes two, the first to nothing."""
 
     def over(
         self,
@@ -102,6 +105,10 @@ class Sums:
         if size == short:
             return b.loop(0, size, 1, lambda i, *sums: step(add(first, i), *sums), start)
         half = size // 2
+        if self.apart and half == short and start is self.neutral:
+            found = self._part(b, first, half, short, step, self.neutral)
+            other = self._part(b, add(first, half), half, short, step, self.neutral)
+            return [binary(op, x, y) for op, x, y in zip(self.combine, found, other, strict=True)]
 
         def add_half(i: Node, *sums: Node) -> list[Node]:
             at = add(first, mul(i, half))

@@ -5,7 +5,13 @@ from hypothesis import strategies as st
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
-from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks
+from stack.compiler.templates.blocking import (
+    Blocks,
+    MatmulShape,
+    ceil_div,
+    choose_blocks,
+    register_tile,
+)
 from tests.compiler.test_matmul import vector_device
 
 SIZES = st.one_of(st.integers(1, 70), st.integers(1, 20_000))
@@ -53,6 +59,19 @@ def test_a_register_tile_fits_the_registers(shape, info):
     t = choose_blocks(shape, info)
     vectors = ceil_div(t.nr * shape.accumulate.nbytes, info.limits.vector_nbytes)
     assert (t.mr + 1) * vectors + 1 <= info.limits.registers
+
+
+@given(st.integers(1, 3000))
+@example(384)
+def test_tiles_reach_no_further_beyond_the_product_than_the_highest_that_fit(rows):
+    info, highest = vector_device(64, 32), 14
+    shape = MatmulShape(1, rows, 512, 512, "m", "n", DType.F32, DType.F32)
+    height, _ = register_tile(shape, info)
+    tiles = ceil_div(rows, highest)
+    assert ceil_div(rows, height) * height <= tiles * ceil_div(rows, tiles)
+    assert height >= min(rows / tiles, highest * 3 / 4)
+    if rows == 384:
+        assert rows % height == 0
 
 
 @given(SHAPES, DEVICES)

@@ -27,6 +27,9 @@ LEAST_PART = 3
 """A register tile that is less than this part of what the registers hold is not worth that its
 rows lie evenly."""
 
+STEP_COST = 1
+"""Multiply-adds of vectors in the time that a step of the innermost loop takes beside its own."""
+
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
 
@@ -175,15 +178,21 @@ def _divisor(n: int, most: int) -> int:
 
 def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
-    row of B and one element of A; rows are spread evenly over the tiles that m needs. Tiles are
-    within runs of elements that lie evenly where these have parts that are large enough."""
+    row of B and one element of A, or a few less where tiles reach less far beyond m then; rows are
+    spread evenly over the tiles that m needs. Tiles are within runs of elements that lie evenly
+    where these have parts that are large enough."""
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
     part = _divisor(shape.m_run, most) if shape.m_run else 0
     if part and part >= most // LEAST_PART:
         return part, nr
-    return ceil_div(shape.m, ceil_div(shape.m, most)), nr
+    vectors = ceil_div(nr, lanes)
+    rows = min(
+        range(most, ceil_div(3 * most, 4) - 1, -1),
+        key=lambda r: ceil_div(shape.m, r) * (r * vectors + STEP_COST),
+    )
+    return ceil_div(shape.m, ceil_div(shape.m, rows)), nr
 
 
 def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:

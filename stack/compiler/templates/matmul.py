@@ -443,7 +443,7 @@ class _MatmulTemplate:
         zeros = (const(0, self.shape.accumulate, (t.mr, t.nr)),)
         if isinstance(depth, Node) or not self.shape.over_rows:
             return b.loop(0, depth, t.unroll, step, zeros)[0]
-        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS)
+        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS, apart=True)
         steps = int(depth) // t.unroll
         return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
 
