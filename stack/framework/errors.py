@@ -58,7 +58,8 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
     """The error of a name that a module does not have, with the nearest ones that it has."""
     if instead := INSTEAD.get(f"{space}.{name}"):
         return AttributeError(f"{space}.{name} is not here; instead: {instead}", name=name)
-    near = get_close_matches(name, list(present), 3)
+    # Every import from a module asks it for its __path__.
+    near = [] if name.startswith("__") else get_close_matches(name, list(present), 3)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
     return AttributeError(f"{space}.{name} is not here{hint}", name=name)
 

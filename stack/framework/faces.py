@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,16 @@ from stack.recorder import _walk as walk
 _LISTS = (list, tuple)
 
 
+@cache
+def _parameters(public: Public) -> tuple[Parameter, ...]:
+    """The expression's parameters."""
+    return tuple(signature(public.expression).parameters.values())
+
+
+@cache
 def _keywords(public: Public) -> dict[str, str]:
     """What programs call parameters by, besides their own names."""
-    own = list(signature(public.expression).parameters)
+    own = [p.name for p in _parameters(public)]
     named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
     named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
     return {keyword: n for keyword, n in {**named, **dict(public.face.named)}.items()
@@ -34,7 +41,7 @@ def function_of(public: Public) -> Callable[..., Any]:
     run = show if public.face.shares else call
     if public.face.waits:
         return expression
-    parameters = signature(expression).parameters.values()
+    parameters = _parameters(public)
     own = [p.name for p in parameters]
     by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
