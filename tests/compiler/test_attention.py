@@ -65,6 +65,17 @@ def test_blocks_that_no_row_sees_change_nothing(lo: int, hi: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_panel_of_rows_does_not_read_what_the_panels_behind_it_see_alone() -> None:
+    rows, panel = 32, 16
+    arrays = [np.random.default_rng(7).standard_normal((rows, 3), np.float32) for _ in range(3)]
+    out, inputs = attention((rows, 3), rows, True)
+    expected = attention_of(*arrays, True)
+    arrays[2][panel:] = np.nan
+    (found,), _ = run_lowered([out], inputs, arrays)
+    np.testing.assert_allclose(found[:panel], expected[:panel], rtol=1e-5, atol=1e-6)
+    assert np.isnan(found[panel:]).all()
+
+
 @dataclass(frozen=True)
 class Trained:
     """An attention with its gradients: sizes, and what is made of its weights."""

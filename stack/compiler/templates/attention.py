@@ -2,9 +2,10 @@
 nearest caches (Milakov and Gimelshein, 2018; Dao and others, 2022).
 
 An instance has some rows of q, and goes along the keys a block at a time, as far as some row sees
-them. Everything lies turned, with neighbouring rows in the lanes of a register: a row's maximum and
-sum are lanes of vectors, elements of k and v are repeated as they lie in memory, and only q and the
-result are turned, once.
+them, and in the last block with each panel of rows as far as some row of it does. Everything lies
+turned, with neighbouring rows in the lanes of a register: a row's maximum and sum are lanes of
+vectors, elements of k and v are repeated as they lie in memory, and only q and the result are
+turned, once.
 
     most, total, sums = -inf, 0, 0
     for block of keys that some row sees:
@@ -51,7 +52,7 @@ from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.expr import Constant, Expr
 from stack.compiler.graph.seen import Seen, seen_keys
 from stack.compiler.templates.blocking import ceil_div, round_up
-from stack.compiler.templates.edges import left_of
+from stack.compiler.templates.edges import left_of, round_up_to
 from stack.compiler.templates.emission import Emission, TileAxis, Work
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.product import divided
@@ -209,14 +210,15 @@ class AttentionKernel:
 
     def product(
         self,
-        depth: int,
+        depth: Operand,
         column: Callable[[Node], Node],
         row: Callable[[Node], Node],
         first: Node,
     ) -> Node:
         """`first` with the products of columns and rows of register tiles, one of each for each
-        step of the depth."""
-        unroll = next(u for u in (4, 2, 1) if depth % u == 0)
+        step of the depth. A depth that is data is of whole register tiles."""
+        least = self.cut.height if isinstance(depth, Node) else depth
+        unroll = next(u for u in (4, 2, 1) if least % u == 0)
 
         def step(k: Node, total: Node) -> tuple[Node]:
             for u in range(unroll):
@@ -258,7 +260,7 @@ class AttentionKernel:
         self.b.store(memory, at, value, (1,))
         return self.held(memory, at)
 
-    def seen(self, seen: Seen, m0: Node, keys: int) -> tuple[Node, Node]:
+    def seen_blocks(self, seen: Seen, m0: Node, keys: int) -> tuple[Node, Node]:
         """The first block of keys that some row from m0 on sees, and where they end."""
         return seen_blocks(seen, m0, self.cut.rows, keys, self.cut.keys)
 
@@ -303,7 +305,7 @@ class _Forward(AttentionKernel):
     def __init__(self, a: Attention, work: Work, emission: Emission) -> None:
         dtype = a.dtype
         super().__init__(emission, dtype, choose_cut(a.m.size, a.keys.size, dtype, emission.info))
-        self.a, self.work = a, work
+        self.a, self.work, self.seen = a, work, seen_keys(a)
         cut, b = self.cut, self.b
         self.blocks = ceil_div(a.m.size, cut.rows)
         batch, i = divided(program_id(0), self.blocks)
@@ -332,7 +334,7 @@ class _Forward(AttentionKernel):
             self.pack(self.v, a.v, self.scope, keys, a.n)
             self.loop(cut.rows, cut.panel, lambda r: self._panel(keys, r, most, total, keep))
 
-        first, stop = self.seen(seen_keys(a), self.m0, a.keys.size)
+        first, stop = self.seen_blocks(self.seen, self.m0, a.keys.size)
         b.loop(first, stop, cut.keys, block)
         self._finish(most, total)
         return self.blocks * prod(x.size for x in a.batch), 1, 1
@@ -341,6 +343,11 @@ class _Forward(AttentionKernel):
         """A block of keys for a panel of rows."""
         a, b, cut = self.a, self.b, self.cut
         rows = self.rows(a.m, add(self.m0, r), cut.panel)
+        count: Operand = cut.keys
+        if self.seen.ends:
+            # Rows of the panels behind this one may see more of the last block.
+            _, stop = seen_blocks(self.seen, rows.base, cut.panel, a.keys.size, cut.keys)
+            count = round_up_to(binary("min", sub(stop, keys.base), cut.keys), cut.height)
 
         factor = next((e for e in a.inner if not (isinstance(e, Constant) and e.value == 1)), None)
 
@@ -357,7 +364,7 @@ class _Forward(AttentionKernel):
             return (binary("max", top, reduce("max", x, 0)),)
 
         before = self.held(most, r)
-        (now,) = b.loop(0, cut.keys, cut.height, exponents, (before,))
+        (now,) = b.loop(0, count, cut.height, exponents, (before,))
         # A row without a score so far has no maximum to be less than.
         base = where(binary("eq", now, -inf), 0.0, now)
         kept = self.hold(keep, 0, unary("exp", binary("sub", before, base)))
@@ -374,13 +381,13 @@ class _Forward(AttentionKernel):
             return (add(sum, reduce("sum", power, 0)),)
 
         start = mul(self.held(total, r), kept)
-        (sum,) = b.loop(0, cut.keys, cut.height, weights, (start,))
+        (sum,) = b.loop(0, count, cut.height, weights, (start,))
         self.hold(total, r, sum)
 
         def columns(n: Node) -> None:
             first = self.tile(self.sums, n, r)
             first = mul(first, broadcast(kept, first.shape))
-            made = self.product(cut.keys, self.by_row(self.v, n), self.lines(self.x, 0), first)
+            made = self.product(count, self.by_row(self.v, n), self.lines(self.x, 0), first)
             self.store(self.sums, n, r, made)
 
         self.loop(round_up(a.n.size, cut.height), cut.height, columns)
@@ -469,7 +476,7 @@ class _Gradients(AttentionKernel):
                 self.pack(self.v, a.v, self.scope, keys, a.n)
                 self._block(rows, keys)
 
-            b.loop(*self.seen(seen, m0, a.keys.size), cut.keys, keys_block)
+            b.loop(*self.seen_blocks(seen, m0, a.keys.size), cut.keys, keys_block)
             self._store_by_q(rows)
 
         step = cut.rows * self.parts
