@@ -50,8 +50,11 @@ RankCall = Collective | Messages
 """What ranks do together, as one value from the compiler to the engine."""
 
 
-def kind_of(call: RankCall) -> str:
-    """What a call is: the name of the group's operation, "message" for messages."""
+def kind_of(call: RankCall, is_counted: bool = False) -> str:
+    """What a call is: the name of the group's operation, "message" for messages. An all-to-all of
+    which counts say how much travels, which are read when it begins, is an "all_to_all_v"."""
+    if is_counted:
+        return "all_to_all_v"
     return "message" if isinstance(call, Messages) else call.kind.value.replace("-", "_")
 
 

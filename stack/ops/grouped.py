@@ -175,16 +175,18 @@ def _outer_type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
 
 
 def _own_groups(n: Node, srcs: tuple[Node, ...], type: Type, share: Share | None) -> Node:
-    """Groups count from the rank's first one, where it has a part of them."""
+    """Groups count from the rank's first one, where it has a part of them; without `share` they do
+    already."""
     groups = type.shape[0] if n.op == "grouped_outer" else srcs[1].shape[0]
     whole = n.shape[0] if n.op == "grouped_outer" else n.srcs[1].shape[0]
-    if share is None or groups == whole:
+    if groups == whole:
         return same_attributes(n, srcs, type, share)
     group = srcs[2]
-    begin = g.mul(share.rank, g.const(share.part, share.rank.dtype))
-    moved = g.sub(group, g.broadcast(g.cast(begin, group.dtype), group.shape))
+    if share is not None:
+        begin = g.mul(share.rank, g.const(share.part, share.rank.dtype))
+        group = g.sub(group, g.broadcast(g.cast(begin, group.dtype), group.shape))
     attrs = {"groups": groups} if n.op == "grouped_outer" else {}
-    return node(n.op, type, (*srcs[:2], moved), **attrs)
+    return node(n.op, type, (*srcs[:2], group), **attrs)
 
 
 _MATMUL = define(

@@ -22,6 +22,7 @@ from stack.parallel.placement import (
     Partial,
     Placement,
     Replicated,
+    Routed,
     Row,
     Sharded,
     elements,
@@ -56,11 +57,17 @@ def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...
     Bytes are those of the algorithms that send least: of S bytes among n ranks (n - 1) / n * S for
     a gather or a scatter, twice that for a reduction, and an nth part of it for an all-to-all.
     """
-    if a == b or isinstance(a, Replicated):
+    if a == b or (isinstance(a, Replicated) and not isinstance(b, Routed)):
         return ()
     nbytes = elements(type, a if isinstance(b, Replicated | Partial) else b) * type.dtype.nbytes
     share = nbytes * (ranks - 1) // ranks
     match a, b:
+        case (Routed(), _) | (_, Routed()):
+            # Rows travel from and to equal parts of them: as many as if groups had equally many
+            rows = ("all_to_all", share // ranks)
+            if {a, b} & {Sharded(0)} or isinstance(a, Replicated):
+                return (rows,)
+            return (rows, ("all_gather", share)) if isinstance(b, Replicated) else None
         case Partial(), Replicated():
             return (("all_reduce", 2 * share),)
         case Partial(), Sharded() | Row():

@@ -52,8 +52,9 @@ what a rank has after those before."""
 @dataclass(frozen=True, slots=True)
 class Explained:
     """What one call of a captured function exchanges: bytes that this rank sends and calls that it
-    makes, by axis and kind; operators without a rule, which every rank computes as a whole, with
-    the bytes of their results."""
+    makes, by axis and kind (of an "all_to_all_v", whose counts are data, the most that it can send:
+    `Parallel.sent` has what it did); operators without a rule, which every rank computes as a
+    whole, with the bytes of their results."""
 
     function: str
     sent: Mapping[tuple[str, str], int]
@@ -63,7 +64,8 @@ class Explained:
     def __str__(self) -> str:
         lines = [f"{self.function}: a rank sends {sum(self.sent.values())} bytes"]
         for (axis, kind), nbytes in sorted(self.sent.items()):
-            lines.append(f"  {axis}: {self.calls[axis, kind]} {kind}, {nbytes} bytes")
+            most = "at most " if kind == "all_to_all_v" else ""
+            lines.append(f"  {axis}: {self.calls[axis, kind]} {kind}, {most}{nbytes} bytes")
         for op, nbytes in sorted(self.whole.items()):
             lines.append(f"  {op} has no rule: {nbytes} bytes are computed on every rank")
         return "\n".join(lines)

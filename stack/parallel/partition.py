@@ -33,11 +33,13 @@ from stack.parallel.placement import (
     Packed,
     Placement,
     Replicated,
+    Routed,
     Row,
     Sharded,
     fits,
     local_type,
 )
+from stack.parallel.routed import Route
 from stack.parallel.solve import PRICE, Chooser, Price
 from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways
 
@@ -128,6 +130,7 @@ class _Rewriting:
         self.order, self.chosen, self.stored, self.line = order, chosen, stored, line
         self.wanted = wanted
         self.made: dict[tuple[Node, Placement], Node] = {}
+        self.routes: dict[Routed, Route] = {}
 
     def cut(self) -> Cut:
         inputs: dict[Node, Node] = {}
@@ -150,6 +153,21 @@ class _Rewriting:
         """The value in a placement: from its own, or from the whole where the rank has that."""
         if (n, p) not in self.made:
             own = self.stored[n] if n.op == "input" else self.chosen[n].result
+            if isinstance(p, Routed):
+                if number_of(n) is not None:
+                    there = self._as(n, WHOLE)
+                elif n is p.groups:
+                    there = self._route(p).groups
+                else:
+                    there = self._route(p).there(self._as(n, Sharded(0)))
+                self.made[n, p] = there
+                return there
+            if isinstance(own, Routed) and (n, WHOLE) not in self.made:
+                if (n, Sharded(0)) not in self.made:
+                    self.made[n, Sharded(0)] = self._route(own).back(self.made[n, own])
+                own = Sharded(0)
+                if p == own:
+                    return self.made[n, p]
             if n.op == "input" and self.chosen[n].result != own:
                 self._as(n, WHOLE)
             if (
@@ -164,11 +182,16 @@ class _Rewriting:
             self.made[n, p] = converted(x, n.type, source, p, self.line)
         return self.made[n, p]
 
+    def _route(self, p: Routed) -> Route:
+        if p not in self.routes:
+            self.routes[p] = Route.of(self._as(p.groups, Sharded(0)), p.count, self.line)
+        return self.routes[p]
+
     def _local(self, n: Node, way: Way, srcs: tuple[Node, ...]) -> Node:
         line = self.line
         if not line.has(way.result):
             return absent(n)
-        if isinstance(way.result, Row | Packed):
+        if isinstance(way.result, Row | Packed | Routed):
             return self._flat(n, way.result, srcs)
         if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
             own = sum_of_own(srcs[0], way.operands[0], n.srcs[0].type, line)
@@ -184,8 +207,8 @@ class _Rewriting:
             share = Share(line.rank, line.size, *way.share)
         return row.local(n, srcs, type, share)
 
-    def _flat(self, n: Node, result: Row | Packed, srcs: tuple[Node, ...]) -> Node:
-        """Operators on values that are flat on each rank."""
+    def _flat(self, n: Node, result: Row | Packed | Routed, srcs: tuple[Node, ...]) -> Node:
+        """Operators on values that are flat on each rank, or whose rows are on other ranks."""
         line = self.line
         type = local_type(n.type, result, line.size)
         match n.op:
@@ -252,17 +275,21 @@ def rank_input(slot: int) -> Node:
 def traffic(
     outputs: Sequence[Node], places: Mapping[str, tuple[int, int]]
 ) -> Counter[tuple[str, str]]:
-    """The bytes that a rank sends in one run, by group and kind of call; `places` has its number in
-    each group and how many ranks that has."""
+    """The bytes that a rank sends in one run, by group and kind of call, of an "all_to_all_v" the
+    most that it can; `places` has its number in each group and how many ranks that has."""
     found: Counter[tuple[str, str]] = Counter()
     for n, call in _calls(outputs):
-        found[n["group"], kind_of(call)] += sent_bytes(call, *places[n["group"]])
+        found[n["group"], _kind(n, call)] += sent_bytes(call, *places[n["group"]])
     return found
 
 
 def calls(outputs: Sequence[Node]) -> Counter[tuple[str, str]]:
     """How many calls of each kind a run makes, by group."""
-    return Counter((n["group"], kind_of(call)) for n, call in _calls(outputs))
+    return Counter((n["group"], _kind(n, call)) for n, call in _calls(outputs))
+
+
+def _kind(n: Node, call: RankCall) -> str:
+    return kind_of(call, exchange_of(n).reads > 1)
 
 
 def _calls(outputs: Sequence[Node]) -> list[tuple[Node, RankCall]]:

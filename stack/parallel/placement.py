@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hal.tile.node import Type
+from hal.tile.node import Node, Type
 from stack.framework.flat import ALIGNMENT
 
 
@@ -93,7 +93,20 @@ class Packed:
         return f"packed({len(self.parts)} parts)"
 
 
-Placement = Replicated | Sharded | Partial | Row | Owned | Packed
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Each row, along the first axis, is on the rank that has the matrix of its group, of which the
+    ranks have equal parts: `groups` is the whole graph's node of the rows' groups, `count` how many
+    groups there are. A rank has places for all rows, in which those are that came to it, and 0."""
+
+    groups: Node
+    count: int
+
+    def __str__(self) -> str:
+        return f"routed to {self.count} groups"
+
+
+Placement = Replicated | Sharded | Partial | Row | Owned | Packed | Routed
 WHOLE = Replicated()
 SUM = Partial()
 
@@ -135,6 +148,9 @@ def fits(type: Type, placement: Placement, ranks: int) -> bool:
             return size % ranks == 0 and size >= type.size
         case Packed(parts):
             return type.shape == (sum(part.size for part in parts),)
+        case Routed(groups, count):
+            alike = type.shape[:1] == groups.shape and groups.shape[0] > 0
+            return alike and groups.shape[0] % ranks == 0 and count % ranks == 0
         case _:
             return True
 

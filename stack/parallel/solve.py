@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.tile.node import Node, Type
+from stack.ir.pattern import number_of
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.convert import route
-from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Row, Sharded
+from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Routed, Row, Sharded
 from stack.parallel.ways import Way, work
 
 Costs = NDArray[np.float64]
@@ -98,6 +99,8 @@ class Chooser:
 
     def step(self, n: Node, a: Placement, b: Placement) -> float:
         """The cost of one change of a value's placement."""
+        if isinstance(b, Routed) and number_of(n) is not None:
+            return 0.0 if a == WHOLE else NEVER  # a constant is one everywhere
         stays = n in self._staying
         key = n.type, stays, n.op == "input", a, b
         if key not in self._steps:

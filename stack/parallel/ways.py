@@ -20,6 +20,7 @@ from stack.parallel.placement import (
     Partial,
     Placement,
     Replicated,
+    Routed,
     Row,
     Sharded,
     aligned,
@@ -57,12 +58,12 @@ def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
         sums = tuple(SUM if i in together else WHOLE for i in range(len(n.srcs)))
         found |= dict.fromkeys([Way(sums, SUM)])
     if rule.pointwise and all(s.shape == n.shape for s in n.srcs):
-        every = [p for x in (*n.srcs, n) for p in known[x] if isinstance(p, Row | Packed)]
+        every = [p for x in (*n.srcs, n) for p in known[x] if isinstance(p, Row | Packed | Routed)]
         found |= dict.fromkeys(Way((p,) * len(n.srcs), p) for p in every)
     if rule.regroups:
         found |= dict.fromkeys(_regrouped(n, known, ranks))
-    if n.op in _FLAT:
-        found |= dict.fromkeys(_FLAT[n.op](n, known, ranks))
+    if n.op in _OWN:
+        found |= dict.fromkeys(_OWN[n.op](n, known, ranks))
     return list(found)
 
 
@@ -122,7 +123,7 @@ def _regrouped(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
 
 def _expanded(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
     if n.srcs[0].type.size == 1:
-        yield from (Way((WHOLE,), p) for p in known[n] if isinstance(p, Row | Packed))
+        yield from (Way((WHOLE,), p) for p in known[n] if isinstance(p, Row | Packed | Routed))
 
 
 def _counted(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
@@ -215,7 +216,24 @@ def divided(p: Packed, sizes: Sequence[int]) -> list[tuple[Part, ...]] | None:
     return None if parts else found
 
 
-_FLAT = {
+# rows of groups
+
+
+def _multiplied(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
+    there = Routed(n.srcs[2], n.srcs[1].shape[0])
+    if fits(n.type, there, ranks):
+        yield Way((there, Sharded(0), there), there)
+
+
+def _summed(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
+    there = Routed(n.srcs[2], n["groups"])
+    if fits(n.srcs[0].type, there, ranks):
+        yield Way((there, there, there), Sharded(0))
+
+
+_OWN = {
+    "grouped_matmul": _multiplied,
+    "grouped_outer": _summed,
     "expand": _expanded,
     "arange": _counted,
     "reduce": _reduced,
@@ -283,7 +301,9 @@ MOST = 14
 
 def work(n: Node, way: Way, ranks: int) -> float:
     """What a rank computes: floating-point operations of a product, bytes of everything else."""
-    shares = way.share is not None or isinstance(way.result, Row | Packed | Sharded | Owned)
+    shares = way.share is not None or isinstance(
+        way.result, Row | Packed | Sharded | Owned | Routed
+    )
     part = ranks if shares else 1
     if n.op == "matmul":
         return 2.0 * n.type.size * n.srcs[0].shape[-1] / part

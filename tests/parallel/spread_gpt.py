@@ -219,6 +219,8 @@ def trained(strategy, kind, steps, name):
             (said,) = spread.explained
             counted = {what: n * steps for what, n in said.sent.items() if n}
             sent = {what: n for what, n in spread.sent.items() if n}
+            bounds = [what for what in counted if what[1] == "all_to_all_v"]
+            assert all(sent.pop(what, 0) <= counted.pop(what) for what in bounds)
             assert sent == counted, (sent, counted)
     found |= {name: t.numpy() for name, t in net.state_dict().items()}
     return found | {"launches": np.array(step.launches)}, said

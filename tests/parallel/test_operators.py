@@ -130,10 +130,10 @@ def test_what_travels_by_counts_is_counted_by_them(ranks):
     x, counts = leaves(DType.F64)
     xs, numbers = drawn(DType.F64, 7)
     values = [{x: v, counts: n} for v, n in zip(xs, numbers, strict=True)]
-    before = [group.sent["all_to_all"] for group in ranks.groups]
+    before = [group.sent["all_to_all_v"] for group in ranks.groups]
     ranks.run([(g.all_to_all_v(x, counts, "all"),)] * SIZE, values, times=1)
     for rank, (group, n) in enumerate(zip(ranks.groups, numbers, strict=True)):
-        sent = group.sent["all_to_all"] - before[rank]
+        sent = group.sent["all_to_all_v"] - before[rank]
         assert sent == 8 * (n.sum() - n[rank]), rank
 
 

@@ -156,7 +156,7 @@ class CallLine:
         else:
             with self._lock:
                 if self.failure is None:
-                    self.sent[kind_of(task.call)] += sent
+                    self.sent[kind_of(task.call, task.elements is not None)] += sent
                     self._reached = task.value
                     self._signal(task.value, None)
 
