@@ -109,6 +109,15 @@ def test_arguments_are_encoded_alike_by_what_is_compiled_and_by_python():
         assert _parts.places((x, torch.ones(2)), *given[:3], "row") is None
 
 
+def test_modules_that_wait_for_their_sizes_are_moved():
+    layers = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
+    own = list(layers.parameters())
+    layers.to("hal")
+    assert layers(torch.ones(2, 4, device="hal")).shape == (2, 3)
+    assert [tuple(p.shape) for p in own] == [(3, 4), (3,), (3,), (3,)]
+    assert {p.device.type for p in own} == {"hal"}
+
+
 @pytest.mark.slow
 def test_strides_are_those_of_pytorch():
     theirs = torch.arange(24.0).view(2, 3, 4)

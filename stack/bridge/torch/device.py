@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch._opaque_base import OpaqueBaseMeta
+from torch.nn.parameter import is_lazy
 from torch.utils import backend_registration
 
 from stack.bridge.torch import indices
@@ -225,13 +226,28 @@ def _apply_of(otherwise: Any) -> Any:
         kinds = {own.device.type, fn(probe).device.type}
         if len(kinds) == 1 or NAME not in kinds:
             return otherwise(self, fn, recurse)
+        tables = [m._parameters for m in (self.modules() if recurse else [self])]
+        lazy = [(t, name, x) for t in tables for name, x in t.items() if is_lazy(x)]
+        for table, name, _ in lazy:
+            table[name] = None
         torch.__future__.set_swap_module_params_on_conversion(True)
         try:
             return otherwise(self, fn, recurse)
         finally:
             torch.__future__.set_swap_module_params_on_conversion(False)
+            for table, name, x in lazy:
+                table[name] = _lazy_moved(x, fn)
 
     return _apply
+
+
+def _lazy_moved(x: Any, fn: Any) -> Any:
+    """The same parameter, whose shape nobody knows yet, where the function moves tensors."""
+    moved = fn(torch.empty(0, dtype=x.dtype, device=x.device))
+    if moved.device != x.device:
+        twin = type(x)(x.requires_grad, device=moved.device, dtype=moved.dtype)
+        torch.utils.swap_tensors(x, twin)
+    return x
 
 
 def _tag(storage: Any) -> str | None:
