@@ -131,8 +131,22 @@ def test_images_change_their_size_and_give_gradients():
     both(lambda x: F.interpolate(x, size=(3, 9), mode=mode), x)
     both(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x)
     both(lambda x: F.max_pool3d(x, 2, 1, 1), x)
+    smooth = partial(F.interpolate, align_corners=False, antialias=True)
+    both(lambda x: smooth(x, (3, 7), mode="bicubic"), x)
     both(lambda x: F.pad(x, (1, 2, 0, 1), mode="replicate"), x)
     both(lambda x, at: F.grid_sample(x, at, align_corners=False), x, 2 * rand(2, 3, 3, 2) - 1)
+
+
+def test_rows_of_different_lengths_are_padded_and_packed_again():
+    aten = torch.ops.aten
+
+    def function(values, offsets):
+        values = values.detach()  # torch.nested has the gradient: each is the other's
+        dense = aten._jagged_to_padded_dense_forward(values, [offsets], [5], -1.0)
+        packed = aten._padded_dense_to_jagged_forward(dense, [offsets], len(values))
+        return dense, packed, aten._padded_dense_to_jagged_forward(dense, [offsets])
+
+    both(function, draws("rows of lengths")(7, 2), torch.tensor([0, 3, 3, 7]))
 
 
 @pytest.mark.slow
@@ -148,6 +162,19 @@ def test_singular_matrices_have_factors_and_the_determinant_0():
     singular = torch.tensor([[2.0, 4, 6], [2, 4, 6], [1, 0, 1]])
     both(torch.linalg.det, torch.stack([singular, torch.zeros(3, 3), torch.eye(3)]))
     both(torch.linalg.lu_factor_ex, torch.stack([singular, singular.diag().diag(), torch.eye(3)]))
+
+
+def test_elements_are_rounded_to_quantized_ones():
+    x = torch.tensor([[-1.3, -0.25, 0.05, 0.15], [0.35, 7.0, 1e5, -9.0]])
+    scale, zero = torch.tensor([0.1, 0.3]), torch.tensor([3, -2], dtype=torch.int32)
+    both(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 2, -8, 7), x)
+    for at in (zero, zero * 0.5):
+        both(
+            lambda x, s, z: torch.fake_quantize_per_channel_affine(x, s, z, 0, -8, 7), x, scale, at
+        )
+    both(
+        lambda x, s, z: torch.fake_quantize_per_tensor_affine(x, s, z, 0, 9), x, scale[:1], zero[:1]
+    )
 
 
 def test_draws_follow_their_weights():

@@ -254,6 +254,38 @@ def segment_reduce_backward(
     return torch.where(inside, share, 0.0).sum(axis)
 
 
+# Rows of different lengths, one behind the other (`torch.nested` in its layout `jagged`)
+
+
+def padded(
+    values: Tensor, offsets: Sequence[Tensor], max_lengths: Sequence[int], padding_value: float = 0
+) -> Tensor:
+    """[rows, longest, ...]: each row from its start on, and padding behind its end."""
+    starts, ends = (_only(offsets)[at].unsqueeze(1) for at in (slice(-1), slice(1, None)))
+    at = starts + torch.arange(max_lengths[0], device=values.device)
+    inside = (at < ends).view(*at.shape, *[1] * (values.dim() - 1))
+    if not len(values):
+        return values.new_full((*at.shape, *values.shape[1:]), padding_value)
+    return torch.where(inside, values[torch.where(at < ends, at, 0)], padding_value)
+
+
+def unpadded(dense: Tensor, offsets: Sequence[Tensor], total_L: int | None = None) -> Tensor:
+    """[total, ...]: of [rows, longest, ...] what lies within the rows' lengths."""
+    ends = _only(offsets)
+    count = int(ends[-1].item()) if total_L is None else total_L
+    at = torch.arange(count, dtype=ends.dtype, device=dense.device)
+    row = torch.searchsorted(ends, at, right=True) - 1
+    place = at - ends[row]
+    inside = (place < dense.shape[1]).view(-1, *[1] * (dense.dim() - 2))
+    return torch.where(inside, dense[row, place.clamp(max=dense.shape[1] - 1)], 0)
+
+
+def _only(offsets: Sequence[Tensor]) -> Tensor:
+    if len(offsets) != 1:
+        raise NotImplementedError(f"tensors with {len(offsets)} axes of different lengths: take 1")
+    return offsets[0]
+
+
 # Histograms
 
 
@@ -392,6 +424,8 @@ KERNELS: dict[str, Any] = {
     **dict.fromkeys(("__rshift__.Scalar", "__rshift__.Tensor"), torch.bitwise_right_shift),
     "linalg_lstsq": least_squares,
     "segment_reduce": segment_reduce,
+    "_jagged_to_padded_dense_forward": padded,
+    "_padded_dense_to_jagged_forward": unpadded,
     "_segment_reduce_backward": segment_reduce_backward,
     "histogram.bins_tensor": histogram,
     "histogram.bin_ct": histogram_of_count,

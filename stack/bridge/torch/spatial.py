@@ -114,9 +114,24 @@ for _d, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
 _resampling("upsample_bicubic2d", "bicubic", cornered=True)
 
 
-def _triangles(given: int, wanted: int, corners: bool, scale: float | None) -> Node:
-    """f32[wanted, given]: how much of each element is in each new one, where each is a triangle
-    that is as wide as what it covers."""
+def _triangle(away: Node) -> Node:
+    return e.clamp(e.sub(1.0, away), min=0.0)
+
+
+def _cubic(away: Node) -> Node:
+    """Keys' with -1/2, which Pillow has."""
+    near = e.add(e.mul(e.mul(e.sub(e.mul(away, 1.5), 2.5), away), away), 1.0)
+    far = e.mul(e.add(e.mul(e.sub(away, 5.0), away), 8.0), away)
+    return e.where(
+        e.lt(away, 1.0), near, e.where(e.lt(away, 2.0), e.mul(e.sub(4.0, far), 0.5), 0.0)
+    )
+
+
+def _blended(
+    shape: Callable[[Node], Node], given: int, wanted: int, corners: bool, scale: float | None
+) -> Node:
+    """f32[wanted, given]: how much of each element is in each new one, by their distance where each
+    is of this shape, and as wide as what it covers."""
     if corners:
         step = (given - 1) / (wanted - 1) if wanted > 1 else 0.0
     else:
@@ -124,30 +139,32 @@ def _triangles(given: int, wanted: int, corners: bool, scale: float | None) -> N
     centre = e.mul(e.add(g.arange(wanted, DType.F32), 0.5), step)
     at = e.add(g.arange(given, DType.F32), 0.5)
     away = g.abs(e.sub(at, g.reshape(centre, (wanted, 1))))
-    weight = e.clamp(e.sub(1.0, e.div(away, max(step, 1.0))), min=0.0)
+    weight = shape(e.div(away, max(step, 1.0)))
     return e.div(weight, r.sum(weight, 1, keepdim=True))
 
 
-@row("_upsample_bilinear2d_aa")
-def _smoothed(
-    x: Node, size: Sequence[int], corners: bool, scale_h: float | None = None,
-    scale_w: float | None = None,
-) -> Node:  # fmt: skip
-    wide = g.cast(x, x.dtype.computed_in)
-    high, across = (
-        g.cast(_triangles(given, wanted, corners, scale), wide.dtype)
-        for given, wanted, scale in zip(x.shape[-2:], size, (scale_h, scale_w), strict=True)
-    )
-    made = contract.matmul(high, contract.matmul(wide, g.transpose(across)))
-    return g.cast(made, x.dtype)
+def _smoothing(name: str, shape: Callable[[Node], Node]) -> None:
+    @row(name)
+    def smoothed(
+        x: Node, size: Sequence[int], corners: bool, scale_h: float | None = None,
+        scale_w: float | None = None,
+    ) -> Node:  # fmt: skip
+        wide = g.cast(x, x.dtype.computed_in)
+        high, across = (
+            g.cast(_blended(shape, given, wanted, corners, scale), wide.dtype)
+            for given, wanted, scale in zip(x.shape[-2:], size, (scale_h, scale_w), strict=True)
+        )
+        made = contract.matmul(high, contract.matmul(wide, g.transpose(across)))
+        return g.cast(made, x.dtype)
+
+    @row(f"{name}_backward")
+    def backward(d: Node, size: Sequence[int], given: Sequence[int], *rest: Any) -> Node | None:
+        x = g.full(tuple(given), 0, d.dtype)  # the gradient does not depend on the image
+        return pulled(lambda v: smoothed(v, size, *rest), [x], d)[0]
 
 
-@row("_upsample_bilinear2d_aa_backward")
-def _smoothed_backward(
-    d: Node, size: Sequence[int], given: Sequence[int], *rest: Any
-) -> Node | None:
-    x = g.full(tuple(given), 0, d.dtype)  # the gradient does not depend on the image
-    return pulled(lambda v: _smoothed(v, size, *rest), [x], d)[0]
+_smoothing("_upsample_bilinear2d_aa", _triangle)
+_smoothing("_upsample_bicubic2d_aa", _cubic)
 
 
 def _padding(kind: str, d: int, mode: str) -> None:

@@ -5,6 +5,7 @@ from stack.bridge.torch import (
     attention,
     incomplete,
     optimizers,
+    quantizing,
     rows,
     sampled,
     spatial,
@@ -14,5 +15,5 @@ from stack.bridge.torch import (
 ROWS = rows.ROWS
 """By the operator's name, "add.Tensor"."""
 
-MODULES = (rows, spatial, algebra, optimizers, attention, sampled, special, incomplete)
+MODULES = (rows, spatial, algebra, optimizers, attention, sampled, special, incomplete, quantizing)
 """Those that fill it."""
