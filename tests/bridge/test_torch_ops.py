@@ -149,6 +149,12 @@ def test_rows_of_different_lengths_are_padded_and_packed_again():
     both(function, draws("rows of lengths")(7, 2), torch.tensor([0, 3, 3, 7]))
 
 
+def test_one_position_without_an_axis_selects_a_row():
+    x, at = draws("positions")(3, 2), torch.tensor(1)
+    both(lambda x, at: x.index_select(0, at), x, at)
+    both(lambda x, at: x.index_select(1, at), x, at)
+
+
 @pytest.mark.slow
 def test_factors_give_the_gradients_of_determinants_and_solutions():
     rand = draws("matrices")

@@ -167,12 +167,12 @@ def take(x: Node, index: Node, dim: int, wraps: bool = True) -> Node:
 
 @operator(aten="index_select", onnx="Gather")
 def index_select(x: Node, dim: int, index: Node) -> Node:
-    """The slices at these positions of an axis."""
+    """The slices at these positions of an axis, which stays; one position may have no axis."""
     if len(index.shape) > 1:
         raise RangeError(f"index_select takes a row of positions, got {text(index)}")
     if not x.shape:
         return g.reshape(take(_solid(x), index, 0, wraps=False), ())
-    return take(x, index, dim, wraps=False)
+    return take(x, index if index.shape else g.reshape(index, (1,)), dim, wraps=False)
 
 
 @layer(aten="embedding")
