@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.ops import OPS
 from stack.ops.operator import OpKind
@@ -64,7 +65,14 @@ def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
         found |= dict.fromkeys(_regrouped(n, known, ranks))
     if n.op in _OWN:
         found |= dict.fromkeys(_OWN[n.op](n, known, ranks))
-    return list(found)
+    return [
+        way
+        for way in found
+        if not any(
+            x.dtype is DType.BOOL and isinstance(p, Partial)  # which nothing combines
+            for x, p in zip((*n.srcs, n), (*way.operands, way.result), strict=True)
+        )
+    ]
 
 
 def known_ways(n: Node, known: Candidates, ranks: int) -> list[Way]:

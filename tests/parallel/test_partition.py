@@ -397,3 +397,12 @@ def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
     ]:
         with pytest.raises(InvalidCall, match=said):
             case.divide(strategy)
+
+
+def test_parts_of_a_sum_are_of_numbers():
+    """Nothing combines booleans, as a mask is that positions are looked up in."""
+    for dtype, can in ((DType.F32, True), (DType.BOOL, False)):
+        x, at = g.input(0, Type((4, 3), dtype)), g.input(1, Type((2,), DType.I64))
+        n = g.gather(x, at, 0)
+        found = ways(n, {y: {WHOLE: None} for y in (x, at, n)}, 2)
+        assert any(isinstance(way.result, Partial) for way in found) == can
