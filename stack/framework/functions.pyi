@@ -935,7 +935,7 @@ def index_reduce(
     """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices at these positions of an axis."""
+    """The slices at these positions of an axis, which stays; one position may have no axis."""
 
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products over the last axis of both."""

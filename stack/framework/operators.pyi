@@ -472,7 +472,7 @@ class Operators:
     ) -> Tensor:
         """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
     def index_select(self, dim: int, index: Tensor) -> Tensor:
-        """The slices at these positions of an axis."""
+        """The slices at these positions of an axis, which stays; one position may have no axis."""
     def inner(self, other: Tensor) -> Tensor:
         """The sums of products over the last axis of both."""
     def inverse(self) -> Tensor:
