@@ -154,7 +154,7 @@ class Job:
             case Exited(rank, status):
                 self.running.discard(rank)
                 self.statuses[rank] = status
-                if status and self.cause is None:
+                if status and (self.cause is None or self._was_first(status)):
                     text = f"rank {rank} failed: {ended(status)}"
                     self.cause = Cause(text, 128 - status if status < 0 else status, rank)
                 return self._go_on(signal.SIGTERM, self._limits.failed_s, now_s)
@@ -184,6 +184,15 @@ class Job:
                     self.phase, self.alarm_s = Phase.OVER, None
                     return [Finish()]
                 return []
+
+    def _was_first(self, status: int) -> bool:
+        """Whether a rank ended before the one that is the cause, though its end came later: what a
+        killed process had open is closed before its end is told, so that on a busy machine who
+        misses it may fail sooner. Nobody is killed by the launcher while ranks are asked to end."""
+        if status != -signal.SIGKILL or self.phase is not Phase.ENDING:
+            return False
+        assert self.cause is not None, "ranks are asked to end for a cause"
+        return self.cause.rank is not None and self.statuses[self.cause.rank] > 0
 
     def _go_on(self, number: int, patience_s: float, now_s: float) -> list[Instruction]:
         """Finish when nothing runs; begin to end the ranks when there is a cause to."""

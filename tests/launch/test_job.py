@@ -107,6 +107,23 @@ def test_a_host_that_is_lost_counts_its_ranks_out():
     assert (made.cause.text, made.cause.code) == ("a is lost: the cable", 1)
 
 
+@pytest.mark.parametrize(("missing", "killed", "named"), [(1, -9, 2), (-9, -9, 0), (1, -15, 0)])
+def test_a_rank_that_was_killed_is_the_cause_though_who_misses_it_ends_sooner(
+    missing, killed, named
+):
+    made = running()
+    assert told(made, Exited(0, missing)) == [TERM]
+    assert told(made, Exited(2, killed), Exited(1, -15)) == [Finish()]
+    assert made.cause.rank == named
+
+
+def test_a_rank_that_the_launcher_kills_is_no_cause():
+    made = running()
+    assert told(made, Exited(0, 1), Alarm()) == [TERM, KILL]
+    assert told(made, Exited(2, -9), Exited(1, -9)) == [Finish()]
+    assert made.cause.rank == 0
+
+
 @pytest.mark.parametrize(
     ("event", "text", "code"),
     [
