@@ -1,15 +1,21 @@
-"""Four models on the device "hal" beside PyTorch's CPU device: `python -m benchmarks.torch_models`.
+"""Four models on the device "hal" beside PyTorch's CPU device.
+
+    python -m benchmarks.torch_models
+    python -m benchmarks.torch_models lengths
 
 nanoGPT, and of `transformers` (which has to be installed) a Llama, a BERT and a ResNet, in small
 random configurations, train five steps of AdamW with clipped gradients, eagerly and under
 `torch.compile(backend="hal")`, on the device that HAL_DEVICES names. Prints how far the losses are
 at most from PyTorch's, whether dropout is equal eagerly and compiled, and what ran on the host.
+`lengths`: the Llama under `torch.compile(dynamic=True)` with 32 lengths, the graphs that PyTorch
+made and what was compiled for them, and the gradients' distance from PyTorch's.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +24,7 @@ import transformers
 from torch import nn
 
 import stack.bridge.torch as bridge
+from stack.bridge.torch import kernels
 from tests.bridge import torch_models
 
 STEPS = 5
@@ -106,8 +113,32 @@ def losses(model: nn.Module, name: str, device: str, compiled: bool = False) -> 
     return seen
 
 
+def lengths() -> None:
+    torch.manual_seed(0)
+    model = _llama(0.0)
+    twin = copy.deepcopy(model).to("hal")
+    fast = torch.compile(twin, backend="hal", dynamic=True)
+    order = torch.randperm(32) + 1
+    worst, graphs = 0.0, torch._dynamo.utils.counters["stats"]
+    for i, length in enumerate(order.tolist()):
+        batch = torch.randint(65, (2, length)), torch.randint(65, (2, length))
+        for one, run in ((model, model), (twin, fast)):
+            one.zero_grad()
+            run(*[x.to(next(one.parameters()).device) for x in batch]).backward()
+        for own, theirs in zip(twin.parameters(), model.parameters(), strict=True):
+            apart = (own.grad.cpu() - theirs.grad).norm() / theirs.grad.norm()
+            worst = max(worst, float(apart))
+        if i in (0, 1, 2, 31):
+            made = dict(kernels.tape_of(0).engine.families.compiled)
+            print(f"{i + 1} lengths: {graphs['unique_graphs']} graphs, compiled {made}, gradients "
+                  f"at most {worst:.1e} of their norms apart", flush=True)  # fmt: skip
+
+
 def main() -> None:
     transformers.logging.set_verbosity_error()
+    if sys.argv[1:] == ["lengths"]:
+        lengths()
+        return
     for name, of in MODELS.items():
         torch.manual_seed(0)
         model = of(0.0)

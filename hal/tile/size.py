@@ -95,7 +95,9 @@ class Facts:
         tests = [f"{name} >= {least}" for name, least in self.least.items()]
         # In order: that a divisor is not 0 was asked before the quotient was.
         tests += [str(c) for c in self.conditions]
-        found = compiled([" and ".join(tests) or "True"], self.hints)
+        if not tests:
+            return lambda values: True
+        found = compiled([" and ".join(tests)], self.hints)
 
         def holds(values: Values) -> bool:
             try:
@@ -113,9 +115,9 @@ Values = Mapping[str, float]
 def compiled(texts: Sequence[str], names: Iterable[str]) -> Callable[[Values], tuple[Any, ...]]:
     """Expressions of some names as one function of their values."""
     body = "".join(f"({text}), " for text in texts)
-    known = {"__builtins__": {}, "inf": inf, "nan": nan}
-    found = eval(f"lambda {', '.join(names)}: ({body})", known)
-    return lambda values: cast("tuple[Any, ...]", found(**values))
+    known, order = {"__builtins__": {}, "inf": inf, "nan": nan}, tuple(names)
+    found = eval(f"lambda {', '.join(order)}: ({body})", known)
+    return lambda values: cast("tuple[Any, ...]", found(*[values[name] for name in order]))
 
 
 class Size:

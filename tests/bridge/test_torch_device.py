@@ -755,6 +755,42 @@ def test_the_example_for_pytorch_trains_as_on_its_own_device(capsys):
     np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
+_DERIVED = """
+import torch, torch.nn.functional as F
+from torch.autograd import forward_ad
+
+def derived(device):
+    torch.manual_seed(3)
+    found = []
+    sizes = [((3, 4), (5, 4)), ((4,), (5, 4)), ((0, 4), (5, 4))]
+    for x, w in [*sizes, ((2, 3, 4), (5, 4))]:
+        x, w = (torch.randn(n, dtype=torch.float64).to(device).requires_grad_() for n in (x, w))
+        b = torch.randn(5, dtype=torch.float64).to(device).requires_grad_()
+        used = [x, w, b]
+        made = torch.tanh(F.linear(x, w, b))
+        first = torch.autograd.grad(made.square().sum(), used, create_graph=True)
+        second = torch.autograd.grad(sum(t.square().sum() for t in first), used)
+        found += [made, *first, *second]
+    return [t.detach().cpu() for t in found], used
+
+mine, (x, w, b) = derived("hal")
+theirs, _ = derived("cpu")
+for a, c in zip(mine, theirs):
+    torch.testing.assert_close(a, c)
+with forward_ad.dual_level():
+    dual = forward_ad.make_dual(x.detach(), torch.ones_like(x))
+    tangent = forward_ad.unpack_dual(F.linear(dual, w, b)).tangent
+torch.testing.assert_close(tangent.cpu(), (torch.ones_like(x) @ w.T).cpu())
+print("derived")
+"""
+
+
+def test_linear_is_one_operator_with_all_its_derivatives():
+    """Of which torch has none forwards for `linear` as one: then it is several, from that on."""
+    done = subprocess.run([sys.executable, "-c", _DERIVED], capture_output=True, text=True)
+    assert done.stdout == "derived\n", done.stderr
+
+
 def test_a_file_keeps_tensors_of_the_device(tmp_path):
     x = torch.arange(6.0).view(2, 3).to("hal")
     torch.save({"x": x, "part": x[:, 1:]}, tmp_path / "x.pt")

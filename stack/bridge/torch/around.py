@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
@@ -32,6 +34,9 @@ def install() -> None:
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
     torch.UntypedStorage.resize_ = _resize_of(torch.UntypedStorage.resize_)
+    forward_ad.enter_dual_level = _enter_of(forward_ad.enter_dual_level)
+    if forward_ad._current_level >= 0:
+        _linear_by_others()
 
 
 def _dense_alone(op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,6 +55,25 @@ def reshaped_strides(
     steps = steps_between(x, g.reshape(x, wanted))
     found = None if steps is None else whole.through(steps)
     return None if found is None else found.strides
+
+
+def _enter_of(otherwise: Any) -> Any:
+    def enter_dual_level() -> int:
+        _linear_by_others()
+        level: int = otherwise()
+        return level
+
+    return enter_dual_level
+
+
+@functools.cache
+def _linear_by_others() -> None:
+    """Let torch compute `linear` by other operators: as one it has no derivative forwards. All
+    later calls take longer, so it is not done before somebody derives so."""
+    key, op = torch._C.DispatchKey.CompositeImplicitAutograd, torch.ops.aten.linear.default
+    own = torch.library.Library("aten", "IMPL")
+    own.impl("linear", functools.partial(op._op_dk, key), "AutogradPrivateUse1")
+    _libraries.append(own)
 
 
 def _deepcopy_of(otherwise: Any) -> Any:

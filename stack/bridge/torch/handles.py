@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -88,6 +87,7 @@ class Handles:
 
     def __init__(self) -> None:
         self._chunks: list[np.ndarray[Any, Any]] = []
+        """The first word of each slot's structure: not 0 once its storage is gone."""
         self._places: list[Place] = []
         """Of each slot from `_FIRST` on."""
         self._free: list[Place] = []
@@ -145,15 +145,19 @@ class Handles:
         words[first] = 0
         return slot, made
 
-    def released(self) -> Iterator[int]:
+    def released(self) -> list[int]:
         """The slots whose storages are gone since the last call. They may be given out again."""
+        gone: list[int] = []
         for number, chunk in enumerate(self._chunks):
-            for row in np.flatnonzero(chunk[:, 0]).tolist():
-                chunk[row, 0] = 0
-                n = number * _SLOTS + row
-                form = self._form_of[n]
-                (self._free if form is None else form.free).append(self._places[n])
-                yield n + _FIRST
+            rows = np.flatnonzero(chunk)
+            if rows.size:
+                chunk[rows] = 0
+                gone += (rows + (number * _SLOTS + _FIRST)).tolist()
+        forms, places = self._form_of, self._places
+        for slot in gone:
+            form = forms[slot - _FIRST]
+            (self._free if form is None else form.free).append(places[slot - _FIRST])
+        return gone
 
     def _packed(self, form: TensorForm) -> Place:
         """A slot whose structure tells of such a tensor."""
@@ -175,7 +179,7 @@ class Handles:
         # It outlives Python: storages may end after all modules are gone.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(words))
         at, slot = words.buffer_info()[0], _FIRST + len(self._places)
-        self._chunks.append(np.frombuffer(words, np.uint64).reshape(_SLOTS, _WORDS))
+        self._chunks.append(np.frombuffer(words, np.uint64)[::_WORDS])
         made = [
             (slot + n, words, n * _WORDS, (slot + n) << SHIFT, at + n * _WORDS * 8)
             for n in range(_SLOTS)

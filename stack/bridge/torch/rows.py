@@ -9,6 +9,7 @@ DTypes in the place of element types.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Any
@@ -595,6 +596,23 @@ def _addmm(x: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
     return contract.addmm(x, a, b, beta=beta, alpha=alpha)
 
 
+@row("linear")
+def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    made = contract.matmul(x, g.transpose(weight) if len(weight.shape) == 2 else weight)
+    return made if bias is None else e.add(made, bias)
+
+
+@row("linear_backward")
+def _linear_backward(x: Node, grad: Node, weight: Node, mask: Sequence[bool]) -> list[Node | None]:
+    width, (outs, columns) = len(weight.shape) - 1, (1, *weight.shape)[-2:]
+    count = grad.type.size // outs if outs else math.prod(x.shape[:-1])
+    d = g.reshape(grad, (count, outs))
+    dx = g.reshape(contract.mm(d, g.reshape(weight, (outs, columns))), x.shape)
+    dw = contract.mm(g.transpose(d), g.reshape(x, (count, columns)))
+    db = g.reshape(r.sum(d, (0,)), (outs,)[:width])
+    return _some([dx, g.reshape(dw, weight.shape), db], mask)
+
+
 @row("convolution", "convolution_overrideable")
 def _convolution(
     x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
@@ -866,7 +884,7 @@ for _public in _published().values():
 
 
 _ALIKE: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "convolution"), (0, 1)),
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "vdot", "convolution", "linear"), (0, 1)),
     **dict.fromkeys(("addmm", "addmv", "baddbmm", "addbmm", "addr"), (0, 1, 2)),
     **dict.fromkeys(("lerp.Scalar", "lerp.Tensor"), (0, 1)),
     **dict.fromkeys(("scatter.src", "scatter_add", "scatter_reduce.two"), (0, 3)),
