@@ -67,3 +67,35 @@ def test_ctrl_c_ends_a_wait_for_a_late_rank_and_tells_the_others():
             signal.signal(signal.SIGALRM, before)
         with pytest.raises(GroupAborted, match="rank 0 has aborted the group"):
             crew.groups[1].all_reduce(np.ones(1))
+
+
+IN_REAL_TIME = """
+import os, pathlib, time
+os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(3))
+from stack.comm.group import Group
+from stack.comm.store import Store, StoreServer
+
+def priorities():
+    stats = [(task / "stat").read_text() for task in pathlib.Path("/proc/self/task").iterdir()]
+    return {int(stat.rpartition(")")[2].split()[37]) for stat in stats}
+
+with StoreServer("of-a-test") as server:
+    address = f"127.0.0.1:{server.port}"
+    with Group.join(Store(address, "of-a-test", 30.0), address, "alone", 0, 1, 30.0):
+        until_s = time.monotonic() + 30
+        while priorities() == {3} and time.monotonic() < until_s:
+            time.sleep(0.01)
+        print(sorted(priorities()))
+"""
+
+
+def test_the_watch_goes_first_where_the_program_runs_in_real_time():
+    """Below it, it would hear of nothing as long as the program has something to do."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        pytest.skip("this user may run nothing in real time")
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    command = [sys.executable, "-c", IN_REAL_TIME]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[3, 4]\n"

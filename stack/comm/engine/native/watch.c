@@ -83,12 +83,22 @@ static void clear_wakes(void) {
     if (eventfd_read(watch.wakes, &count)) watch.wakes = -1; /* the program has closed what is not its own */
 }
 
+/* What goes first of all threads that have the priority of the one that began this: the next one where that is of real time,
+ * which a watch below it would wait for without end. */
+static struct sched_param above(void) {
+    struct sched_param own;
+    int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK, most = sched_get_priority_max(SCHED_RR);
+    int timed = (policy == SCHED_RR || policy == SCHED_FIFO) && !sched_getparam(0, &own);
+    int priority = timed ? own.sched_priority + 1 : sched_get_priority_min(SCHED_RR);
+    return (struct sched_param){.sched_priority = priority < most ? priority : most};
+}
+
 /* This thread has little to do, and others wait for its news: where others keep all processors busy it should run as
  * soon as it wakes up. In real time where that is permitted; else a short slice goes before long ones, from kernel 6.12
  * on. Without either its news takes a turn of the others more. */
 static void go_first(void) {
-    struct sched_param least = {.sched_priority = sched_get_priority_min(SCHED_RR)};
-    if (!sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &least)) return;
+    struct sched_param first = above();
+    if (!sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &first)) return;
     struct { uint32_t nbytes, policy; uint64_t flags; int32_t nice; uint32_t priority; uint64_t slice_ns, deadline, period; } set;
     if (syscall(SYS_sched_getattr, 0, &set, sizeof set, 0) || set.policy != SCHED_OTHER) return;
     set.slice_ns = SLICE_NS;
