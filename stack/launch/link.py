@@ -125,12 +125,17 @@ class AgentLink:
     def close(self, deadline_s: float) -> str:
         """Wait until the agent that was let go has ended; kill it if it does not in time. Gives
         what it says of its end, "" if it ended well."""
-        try:
-            status = self._process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            status = self._process.wait(deadline_s)
-        why = self._why() if status and not self._told else ""
+        for _ in range(2):
+            try:
+                status = self._process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            else:
+                why = self._why() if status and not self._told else ""
+                break
+        else:
+            # Told and not raised: what the ranks wrote is still to be shown
+            why = f"its agent did not end within {deadline_s:g} s after SIGKILL"
         for pipe in (self._answers, self._errors):
             pipe.close()
         return why

@@ -19,6 +19,8 @@ from hal.core.errors import DeadlineExceeded, Unsupported
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE_S = 0.01
+_STATE, _PRIORITY = 0, 37
+"""Fields of a thread's `stat` behind its name."""
 _LOOKS = 2
 """A look that finds nobody may have missed the child of a process which ended during it."""
 
@@ -34,15 +36,25 @@ def adopt_descendants() -> None:
 def descendants_end(deadline_s: float = 15.0) -> Iterator[None]:
     """Whatever this process starts in the block, directly or not, has ended when the block has.
 
-    Raises Unsupported where the system cannot do that, DeadlineExceeded when some do not end.
+    Raises Unsupported where the system cannot do that, DeadlineExceeded when some do not end, which
+    then says what the block has raised.
     """
     before = set(descendants())
     adopt_descendants()
+    raised: BaseException | None = None
     try:
         yield
+    except BaseException as error:
+        raised = error
+        raise
     finally:
         try:
             kill_descendants(deadline_s, before)
+        except DeadlineExceeded as left:
+            if raised is None:
+                raise
+            text = f"{type(raised).__name__}: {raised}; besides, {left}"
+            raise DeadlineExceeded(text) from raised
         finally:
             _prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
@@ -68,20 +80,42 @@ def descendants() -> list[int]:
 def kill_descendants(deadline_s: float, spared: Collection[int] = ()) -> None:
     """End every descendant but those by SIGKILL, where `adopt_descendants` was called before.
 
-    Raises DeadlineExceeded that names who is left.
+    Raises DeadlineExceeded that names who is left, and what holds each of their threads.
     """
     until_s = time.monotonic() + deadline_s
-    looks = 0
+    looks, killed = 0, set[int]()
     while looks < _LOOKS:
         left = [process for process in descendants() if process not in spared]
+        stuck = sorted(killed.intersection(left))
+        if stuck and time.monotonic() > until_s:
+            these = "; ".join(map(_state, stuck))
+            raise DeadlineExceeded(
+                f"processes did not end within {deadline_s:g} s after SIGKILL: {these}"
+            )
         looks = 0 if left else looks + 1
         for process in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
+        killed.update(left)
         reap(left)
-        if left and time.monotonic() > until_s:
-            raise DeadlineExceeded(f"processes {left} did not end within {deadline_s:g} s")
         time.sleep(_PAUSE_S)
+
+
+def _state(process: int) -> str:
+    """A process in words: its name, and of each thread the state, the real-time priority and what
+    it waits for in the system."""
+    threads = []
+    with suppress(OSError):
+        for thread in sorted(Path(f"/proc/{process}/task").iterdir(), key=lambda t: int(t.name)):
+            with suppress(OSError):
+                after = (thread / "stat").read_text().rpartition(")")[2].split()
+                words = [after[_STATE], f"priority {after[_PRIORITY]}"]
+                words += [(thread / "wchan").read_text().strip("\0")]
+                threads.append(" ".join(words))
+    name = "gone"
+    with suppress(OSError):
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+    return f"{process} ({name}: {', '.join(threads) or 'no threads'})"
 
 
 def reap(processes: list[int]) -> None:
