@@ -20,6 +20,8 @@ ABOVE = {
 
 def reached(text, above):
     """(line, string) of each string that names a module of the packages `above`, or imports one."""
+    if not re.search(rf"\b({above})(\.|['\"])|\b(import|from|-m) ({above})\b", text):
+        return  # most files: the others are worth a syntax tree
     nodes = list(ast.walk(ast.parse(text)))
     named = re.compile(rf"({above})\.[\w.]*(:\w+)?")
     loaded = re.compile(rf"\b(import|from|-m) ({above})\b")

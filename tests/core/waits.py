@@ -1,6 +1,7 @@
 """Finds calls in Python text that can wait for ever, by their shape alone."""
 
 import ast
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,11 +42,25 @@ class Names:
 
 def waits_in(text: str) -> Iterator[Wait]:
     """Every wait without a limit in a Python file and in the programs that its strings hold."""
-    nodes = list(ast.walk(ast.parse(text)))
+    if not MENTIONED.search(text):
+        return
+    nodes = _nodes_of(ast.parse(text))
     yield from _waits_of(nodes, 0)
     for node in nodes:
-        if isinstance(node, ast.expr) and (program := _program_in(node)) is not None:
-            yield from _waits_of(list(ast.walk(program)), node.lineno - 1)
+        if isinstance(node, STRINGS) and (program := _program_in(node)) is not None:
+            yield from _waits_of(_nodes_of(program), node.lineno - 1)
+
+
+def _nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """What `ast.walk` gives, but for the contexts of names: the tree has a million nodes."""
+    nodes = [tree]
+    for node in nodes:  # which grow meanwhile
+        for value in vars(node).values():
+            if isinstance(value, list):
+                nodes += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context):
+                nodes.append(value)
+    return nodes
 
 
 def _waits_of(nodes: list[ast.AST], above: int) -> Iterator[Wait]:
@@ -278,6 +293,7 @@ def _outlives(call: ast.Call, names: Names) -> bool:
     )
 
 
+STRINGS = (ast.Constant, ast.JoinedStr)
 WAITING = (ast.Call, ast.With, ast.For, ast.While)
 POPEN = "subprocess.Popen"
 RUNS = ("run", "call", "check_call", "check_output")
@@ -305,3 +321,13 @@ RULES = (
     Rule(("flock", "lockf"), _locks_file, "use LOCK_NB, and say what happens when it is taken"),
     Rule(("Thread",), _outlives, "give it daemon=True, or the program's end waits for it"),
 )
+
+_CALLED = {n for rule in RULES if rule.found not in (_alone, _of_a_queue) for n in rule.names}
+_BARE = {n for rule in RULES for n in rule.names} - _CALLED
+MENTIONED = re.compile(
+    r"\.std(in|out|err)\b|\b(Popen|sleep)\b"
+    rf"|(\b|\\n)({'|'.join(_CALLED)})(\(| as )"
+    rf"|\.({'|'.join(_BARE)})\(\s*(\)|None|-1|math|inf|float|\w+\s*=)"
+)
+"""What stands in every file that has a wait, and is found faster than a syntax tree: its name is
+called, or imported under another one; those that wait only where they get no time, without one."""
