@@ -38,9 +38,9 @@ RANKS = 3
 STRANGERS = 2
 HELD = 200
 """How many connections a stranger keeps open and says nothing more on."""
-LEAST_S = 4.0
-"""How long a stranger stays at least: some meetings begin meanwhile, however fast it speaks."""
-QUIET_S = 1.0
+LEAST = 2
+"""How many meetings and openings begin at least beside strangers, however fast they speak, and
+without them before."""
 START_S = 120.0
 LONG_S = 600.0
 
@@ -114,7 +114,8 @@ def speak(kind: str, address: Address, choose: random.Random, held: list[socket.
 
 
 def be_a_stranger(ports: dict[int, str], messages: int, seed: int) -> None:
-    """Send so many messages as another user; prints how many by kind."""
+    """Send so many messages as another user, print how many by kind, and hold what is held until
+    standard input ends."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -138,9 +139,8 @@ def be_a_stranger(ports: dict[int, str], messages: int, seed: int) -> None:
                 with suppress(OSError):
                     speak("store", store, choose, held)
                     sent["store"] += 1
-    while held and time.monotonic() < until_s - LONG_S + LEAST_S:
-        time.sleep(0.1)  # whose silence is heard by meetings that begin now
-    print(json.dumps(sent))
+    print(json.dumps(sent), flush=True)
+    select.select([sys.stdin], [], [], LONG_S)  # the silence of what is held is heard meanwhile
 
 
 JOB = """
@@ -231,14 +231,18 @@ def attack(
         store = said(job, RANKS).splitlines()[0]
         said(client, 1)
         ports = {port_of(store): "store", port_of(places[0].partition("/")[0]): "serve, TCP"}
-        time.sleep(max(4.0, min(20.0, messages / 5000)))  # without strangers
+        heard = [folder / name for name in (*(f"rank-{rank}" for rank in range(RANKS)), "client")]
+        wait_for_meetings(heard)
+        time.sleep(min(20.0, messages / 5000))  # without strangers
         at["begin"] = time.monotonic()
         share = [messages // STRANGERS + (i < messages % STRANGERS) for i in range(STRANGERS)]
         strangers = [_stranger(ports, n, seed * STRANGERS + i) for i, n in enumerate(share)]
         for process in strangers:
-            sent += Counter(json.loads(process.communicate(timeout=LONG_S + 30)[0]))
+            sent += Counter(json.loads(said(process, 1, LONG_S + 30)))
+        wait_for_meetings(heard)
         at["end"] = time.monotonic()
-        time.sleep(QUIET_S)
+        for process in strangers:
+            process.communicate(timeout=30)
         (folder / "stop").touch()
         codes = [job.wait(120), client.wait(120)]
     return sent, codes, at
@@ -274,17 +278,29 @@ def secret(folder: Path) -> dict[str, str]:
     return {"HAL_REMOTE_SECRET": str(file)}
 
 
-def said(process: subprocess.Popen[bytes], lines: int) -> str:
+def said(process: subprocess.Popen[bytes], lines: int, most_s: float = START_S) -> str:
     """The first lines of a process."""
     assert process.stdout is not None
-    told, until_s = b"", time.monotonic() + START_S
+    told, until_s = b"", time.monotonic() + most_s
     while told.count(b"\n") < lines:
-        assert time.monotonic() < until_s, f"{process.args} did not begin: {told!r}"
+        assert time.monotonic() < until_s, f"{process.args} did not speak: {told!r}"
         if select.select([process.stdout], [], [], 1.0)[0]:
             part = os.read(process.stdout.fileno(), 1 << 12)
             assert part, f"{process.args} ended: {told!r}"
             told += part
     return told.decode()
+
+
+def wait_for_meetings(told: list[Path]) -> None:
+    """Return once `LEAST` more meetings or openings stand in each of the files."""
+    until_s, before = time.monotonic() + START_S, [len(_lines(file)) for file in told]
+    while min(len(_lines(file)) - n for file, n in zip(told, before, strict=True)) < LEAST:
+        assert time.monotonic() < until_s, f"{before} meetings, and no more"
+        time.sleep(0.02)
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def port_of(address: str) -> int:
@@ -294,13 +310,13 @@ def port_of(address: str) -> int:
 def _stranger(ports: dict[int, str], messages: int, seed: int) -> subprocess.Popen[bytes]:
     options = ["--stranger", json.dumps(ports), "--messages", str(messages), "--seed", str(seed)]
     command = [sys.executable, "-m", __spec__.name, *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def measured(files: list[Path], at: dict[str, float]) -> dict[str, Any]:
     """How long meetings took from the coming of the last one, and the slowest steps, with and
     without strangers; in seconds. Each member of a meeting has a file."""
-    rows = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    rows = [[json.loads(line) for line in _lines(file)] for file in files]
     found: dict[str, list[tuple[float, float]]] = {"quiet": [], "attacked": []}
     for ranks in zip(*rows, strict=False):
         came_s, met_s = max(row[1] for row in ranks), max(row[2] for row in ranks)
