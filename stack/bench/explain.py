@@ -23,7 +23,7 @@ from hal.core.errors import Unsupported
 from hal.core.values import OpenOptions
 from hal.tile.errors import TileError
 from stack.bench.roof import Roof, roof_of
-from stack.bench.watch import Launched, Ran, Watch
+from stack.bench.watch import LaunchedKernel, Ran, Watch
 from stack.compiler.kernels import TileCalls, TileLoop, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
@@ -40,7 +40,7 @@ MOST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class KernelTime:
     """All launches of one kind. `flops` is None where the compiler did not tell; `least_s` what the
     device's limits allow, of which `by` names the one that decides."""
 
@@ -103,9 +103,13 @@ def run(device: str, script: Sequence[str], picture: Path | None, every: bool) -
 
 def operations_of(
     requests: Iterable[GraphRequest], info: DeviceInfo, cache: str
-) -> dict[Launched, Operations]:
+) -> dict[LaunchedKernel, Operations]:
     """What each launch of these graphs computes, as the compiler lowers them for the device."""
-    target, choices, found = choose(info), read_choices(cache, info), dict[Launched, Operations]()
+    target, choices, found = (
+        choose(info),
+        read_choices(cache, info),
+        dict[LaunchedKernel, Operations](),
+    )
     write = target.writer(info)
     for request in requests:
         for call in _kernels(lower_graph(request, info, target.templates, choices).calls):
@@ -113,7 +117,7 @@ def operations_of(
                 work = operations(call.kernel, call.grid, call.sizes)
             except TileError:
                 continue  # a loop as long as data says
-            found[Launched(write(call.kernel, info), call.grid)] = work
+            found[LaunchedKernel(write(call.kernel, info), call.grid)] = work
     return found
 
 
@@ -127,8 +131,11 @@ def _kernels(calls: TileCalls) -> Iterator[TileCall]:
 
 
 def explained(
-    ran: Mapping[Launched, Ran], work: Mapping[Launched, Operations], roof: Roof, info: DeviceInfo
-) -> list[Explained]:
+    ran: Mapping[LaunchedKernel, Ran],
+    work: Mapping[LaunchedKernel, Operations],
+    roof: Roof,
+    info: DeviceInfo,
+) -> list[KernelTime]:
     """A row for each kind of launch, the most expensive shortfall first."""
     # Of each element type the rate of what computes it fastest, a matrix unit if it has one.
     peaks = dict(roof.peaks)
@@ -142,11 +149,11 @@ def explained(
         moving = r.nbytes / roof.bandwidth
         flops = None if done is None else done.total() * r.calls
         least, by = max((moving, "memory"), (computing, "compute"))
-        rows.append(Explained(launched.name, r.calls, r.seconds, r.nbytes, flops, least, by))
+        rows.append(KernelTime(launched.name, r.calls, r.seconds, r.nbytes, flops, least, by))
     return sorted([r for r in rows if r.seconds], key=lambda r: -r.shortfall_s)
 
 
-def table(title: str, rows: Iterable[Explained]) -> Table:
+def table(title: str, rows: Iterable[KernelTime]) -> Table:
     """A line for each kind of launch: MB and Mop of one of them, and the limit that decides.
     `share` is the least time that the limits allow over the time that it took."""
     made = Table(
@@ -179,7 +186,7 @@ def _short(x: float) -> str:
 
 
 def _print(
-    console: Console, info: DeviceInfo, roof: Roof, rows: Sequence[Explained], every: bool
+    console: Console, info: DeviceInfo, roof: Roof, rows: Sequence[KernelTime], every: bool
 ) -> None:
     if not rows:
         console.print(f"No kernel ran on {info.name}.", markup=False)

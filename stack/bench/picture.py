@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hal.core.values import Span
-from stack.bench.explain import Explained
+from stack.bench.explain import KernelTime
 from stack.bench.operators import OperatorTime, is_emulated
 from stack.bench.roof import Roof
 
@@ -49,7 +49,7 @@ def draw(title: str, roof: Roof, results: Sequence[OperatorTime], out: Path) -> 
 
 
 def draw_explained(
-    title: str, roof: Roof, rows: Sequence[Explained], spans: Sequence[Span], out: Path
+    title: str, roof: Roof, rows: Sequence[KernelTime], spans: Sequence[Span], out: Path
 ) -> None:
     """Write an SVG: kernels under the roofline, as large as their share of the time, and below it
     when each of `spans` ran on which lane. Kernels have the same colour in both."""

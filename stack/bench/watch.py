@@ -43,7 +43,7 @@ _COPY = "copy"
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedKernel:
     """One kind of launch: a program with a grid; None: the copies of graphs."""
 
     source: KernelSource | None
@@ -67,7 +67,7 @@ class Ran:
 @dataclass(frozen=True, slots=True)
 class _Submitted:
     point: Point
-    commands: Sequence[tuple[Launched, int]]
+    commands: Sequence[tuple[LaunchedKernel, int]]
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Watch:
     and of equal ones the last: of a captured training that is a step.
     """
 
-    ran: dict[Launched, Ran] = field(default_factory=lambda: defaultdict(Ran))
+    ran: dict[LaunchedKernel, Ran] = field(default_factory=lambda: defaultdict(Ran))
     longest: tuple[Span, ...] = ()
 
     def __call__(self, device: Device) -> object:
@@ -146,9 +146,9 @@ class _Watched:
         self._drain()
         return (yield)
 
-    def _launched(self, command: Command, slots: Sequence[Argument]) -> tuple[Launched, int]:
+    def _launched(self, command: Command, slots: Sequence[Argument]) -> tuple[LaunchedKernel, int]:
         if not isinstance(command, LaunchCommand):
-            return Launched(None), 2 * command.dst.nbytes
+            return LaunchedKernel(None), 2 * command.dst.nbytes
         bound, nbytes = command.launchable, 0
         source = self._sources[bound.program]
         for param, arg in zip(source.params, self._args[bound], strict=True):
@@ -156,9 +156,9 @@ class _Watched:
                 given = slots[arg.index] if isinstance(arg, Slot) else arg
                 assert isinstance(given, Buffer | Region), "a buffer's parameter takes memory"
                 nbytes += given.nbytes * (param.reads + param.writes)
-        return Launched(source, command.grid), nbytes
+        return LaunchedKernel(source, command.grid), nbytes
 
-    def _submitted(self, point: Point, commands: Sequence[tuple[Launched, int]]) -> None:
+    def _submitted(self, point: Point, commands: Sequence[tuple[LaunchedKernel, int]]) -> None:
         with self._lock:
             self._pending.append(_Submitted(point, commands))
             many = len(self._pending) % _DRAIN_EVERY == 0
@@ -181,7 +181,7 @@ class _Watched:
             spans = self._device.timestamps(submitted.point)
         except (OperationFailed, InvalidCall):
             return True  # it failed, or its timeline was freed: there are no spans
-        waiting: dict[str, deque[tuple[Launched, int]]] = defaultdict(deque)
+        waiting: dict[str, deque[tuple[LaunchedKernel, int]]] = defaultdict(deque)
         for launched, nbytes in submitted.commands:
             waiting[launched.name].append((launched, nbytes))
         for span in spans:

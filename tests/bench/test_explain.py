@@ -19,7 +19,7 @@ from stack.bench import roof
 from stack.bench.cases import cases
 from stack.bench.explain import explained, operations_of
 from stack.bench.roof import Roof
-from stack.bench.watch import Launched, Ran, Watch
+from stack.bench.watch import LaunchedKernel, Ran, Watch
 from stack.compiler.program import GraphRequest
 from stack.compiler.work import operations
 from stack.runtime import engine_of, opening
@@ -104,7 +104,7 @@ def test_what_runs_is_counted_with_its_bytes():
 
 def test_the_limit_is_what_takes_longer(info):
     rates = Roof({DType.F32: 100.0}, 10.0, "as declared")
-    slow, quick, unknown = (Launched(KernelSource("f", "", name, ())) for name in "sqx")
+    slow, quick, unknown = (LaunchedKernel(KernelSource("f", "", name, ())) for name in "sqx")
     ran = {quick: Ran(2, 4.0, 50), slow: Ran(2, 40.0, 50), unknown: Ran(1, 9.0, 50)}
     work = {slow: Counter({DType.F32: 500}), quick: Counter({DType.F32: 5})}
     plain = explained(ran, work, rates, replace(info, matrix_units=()))

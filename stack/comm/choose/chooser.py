@@ -52,7 +52,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Estimate:
     """An algorithm ("ring", or "ring/4" where it cuts), the seconds that it takes by the model and
     as corrected by measurements, and whether one was for this algorithm."""
 
@@ -102,14 +102,16 @@ class AlgorithmChooser:
         rule = self._rule(call)
         return rule.algorithm if rule is not None else self.options(call)[0].algorithm
 
-    def options(self, call: Demand) -> list[Option]:
+    def options(self, call: Demand) -> list[Estimate]:
         """What there is for a call, the fastest first."""
         call = _rounded(call)
         ratios = {name: self._ratio(name, call) for name in self._candidates(call)}
         known = [ratio for ratio in ratios.values() if ratio is not None]
         others = median(known) if known else 1.0
         found = [
-            Option(name, seconds, seconds * (others if ratio is None else ratio), ratio is not None)
+            Estimate(
+                name, seconds, seconds * (others if ratio is None else ratio), ratio is not None
+            )
             for name, ratio in ratios.items()
             for seconds in [self._predicted(name, call)]
         ]

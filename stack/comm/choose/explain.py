@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stack.comm.choose.chooser import AlgorithmChooser, Demand, Option
+from stack.comm.choose.chooser import AlgorithmChooser, Demand, Estimate
 from stack.comm.choose.predict import Element
 from stack.comm.plan.program import PlanKind
 
@@ -33,13 +33,13 @@ def explain(
     )
 
 
-def _best(options: Iterable[Option]) -> dict[str, Option]:
+def _best(options: Iterable[Estimate]) -> dict[str, Estimate]:
     """The fastest option of each algorithm; options come in order."""
-    found: dict[str, Option] = {}
+    found: dict[str, Estimate] = {}
     for option in options:
         found.setdefault(option.algorithm.partition("/")[0], option)
     return found
 
 
-def _cell(option: Option) -> str:
+def _cell(option: Estimate) -> str:
     return f"{option.seconds * 1e6:.1f}{'*' if option.measured else ''}"

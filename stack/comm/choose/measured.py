@@ -29,7 +29,7 @@ _ROW = re.compile(r"(\S+) (\S+) (\d{1,18}) (\d{1,18}(?:\.\d+)?(?:e[+-]?\d{1,3})?
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """An algorithm, in the text of `chooser.Option`, took so many seconds for a call of
+    """An algorithm, in the text of `chooser.Estimate`, took so many seconds for a call of
     `nbytes`, which are those of the longest vector that a rank gives or takes. The element type is
     not kept: rows of one type serve all."""
 
