@@ -235,8 +235,9 @@ def _packed_part(x: Node, part: Part, line: Line) -> Node:
 
 
 def _summed(n: Node, by: str, line: Line) -> Node:
-    """A concatenation in buckets, so that the first gradients travel while others are computed."""
-    if n.op != "concat":
+    """A concatenation in buckets, so that the first gradients travel while others are computed; at
+    once where ranks have graphs of their own, which would be cut otherwise."""
+    if n.op != "concat" or line.at is not None:
         return g.all_reduce(by, n, line.group, _called("gradient" if by == "sum" else by, n, line))
     pieces = []
     for bucket in buckets(n.srcs):

@@ -15,6 +15,9 @@ from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.framework import nn, optim
 from stack.parallel.buckets import buckets, runs, share
+from stack.parallel.convert import Line, absent, converted
+from stack.parallel.partition import rank_input
+from stack.parallel.placement import SUM, WHOLE
 from stack.runtime import engine_for
 from tests.comm.engine.crew import crews
 
@@ -40,6 +43,19 @@ def test_buckets_are_neighbours_of_about_a_size_that_come_no_later_than_their_fi
         assert max(depths) == depths[0]
         if following is not None:
             assert 4 * sum(sizes) >= nbytes or drawn[following[0]][1] > depths[0]
+
+
+def test_ranks_that_have_graphs_of_their_own_put_the_same_into_a_sum():
+    """What comes late on one rank of a pipeline is 0 on the other ones."""
+
+    def exchanged(at):
+        line = Line(3, "stage", rank_input(0), str, at)
+        pieces = [part(8, 4) if rank == at else absent(part(8, 0)) for rank in range(3)]
+        flat = g.concat(pieces, 0)
+        whole = converted(flat, flat.type, SUM, WHOLE, line)
+        return [(n.op, n["name"], n.type) for n in toposort([whole]) if n.op == "all_reduce"]
+
+    assert exchanged(0) == exchanged(1) == exchanged(2)
 
 
 @pytest.fixture

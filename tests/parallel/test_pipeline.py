@@ -19,7 +19,7 @@ from stack.parallel.divide import Stage, divide, in_order, layouts_of
 from stack.parallel.pipeline import summed_backward
 from stack.parallel.scatter import placed_value
 from stack.parallel.stages import lanes
-from stack.parallel.strategy import data, pipeline, tensor, zero
+from stack.parallel.strategy import data, expert, pipeline, tensor, zero
 from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import pipe
@@ -40,7 +40,7 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
             assert value.tobytes() == whole[key].tobytes(), (name, key)
 
 
-BATCHES, ROWS, WIDTH = 2, 8, 4
+BATCHES, ROWS, WIDTH, TOKENS = 2, 8, 4, 3
 STAGES = {"0.*": 0, "*": 1}
 WITH = {
     "data": data(2),
@@ -90,13 +90,38 @@ def given():
     return np.random.default_rng(5).standard_normal((ROWS, WIDTH), np.float32)
 
 
-def captured():
+class Mixed(Small):
+    """The same of two mixtures of experts without a capacity, each after a dropout; the step gives
+    the gradients, too."""
+
+    def __init__(self):
+        ht.manual_seed(3)
+        self.net = nn.Sequential(nn.Linear(WIDTH, TOKENS * WIDTH), Experts(), Experts())
+        self.optimizer = optim.SGD(self.net.parameters(), lr=0.5)
+        ht.manual_seed(4)
+
+    def step(self, gather, x):
+        outputs = super().step(gather, x)
+        return [*outputs, *(p.grad for p in self.net.parameters())]
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dropout = nn.Dropout(0.25)
+        self.mixture = nn.MixtureOfExperts(WIDTH, WIDTH, 4, capacity=None)
+
+    def forward(self, x):
+        x = x.reshape(-1, TOKENS, WIDTH)
+        return x + self.mixture(self.dropout(x))[0]
+
+
+def captured(small, stages):
     """The request of a step in micro-batches, and where its inputs come from."""
-    small = Small()
     named = dict(small.net.named_parameters())
 
     def gather(loss_of, x):
-        return summed_backward(loss_of, [x], named, pipeline(2, "gpipe 2", STAGES).axes[0].chunk, 2)
+        return summed_backward(loss_of, [x], named, pipeline(2, "gpipe 2", stages).axes[0].chunk, 2)
 
     cells = [shard.flat.cell for shard in small.optimizer.shards]
     divisions.update({cell.serial: small for cell in cells})
@@ -109,7 +134,7 @@ def captured():
 
 def test_values_of_a_stage_are_computed_again_in_the_order_of_its_messages():
     axes = in_order(pipeline(2, "1f1b 2", STAGES))
-    small = captured()
+    small = captured(Small(), STAGES)
     numbers = [s if isinstance(s, int) else None for s in small.sources]
     named = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(axes[0].table)}
     tried = []
@@ -128,16 +153,12 @@ def test_values_of_a_stage_are_computed_again_in_the_order_of_its_messages():
     assert len(tried) > 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", stream("pipelines").sample(sorted(WITH), 2))
-def test_a_pipeline_goes_along_with_another_axis(name):
-    """Loss, norm and new parameters, with dropout, on four ranks side by side."""
-    schedule = stream("schedules").choice(["gpipe 2", "1f1b 2", "zb-h1 2"])
-    axes = in_order(pipeline(2, schedule, STAGES) + WITH[name])
-    small = captured()
+def on_four_ranks(small, axes):
+    """What each rank gives side by side with the others of a captured step, two along the pipeline
+    and two along the other axis; its place, where its inputs lie, and what is sent."""
     values = [given() if isinstance(s, int) else np.asarray(s.numpy()) for s in small.sources]
     named = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(axes[0].table)}
-    programs, layouts = [], []
+    programs, where = [], []
     for rank in range(4):
         place = divmod(rank, 2)
         found = layouts_of(small.net, axes, [small.optimizer], place[0])
@@ -146,34 +167,58 @@ def test_a_pipeline_goes_along_with_another_axis(name):
         numbers = [s if isinstance(s, int) else None for s in small.sources]
         stage, groups = Stage(place[0], named), [axis.name for axis in axes]
         cut, said = divide("step", small.request, own, numbers, axes, groups, stage)
-        # Of each micro-batch its hidden values go on, and their derivatives come back.
-        if name in ("data", "tensor", "zero1"):  # others gather rows so small, and send them whole
-            # Of each micro-batch its hidden values go on, and their derivatives come back, each
-            # rank's half of them
-            messages = Counter({w[0]: n for w, n in said.sent.items() if w[1] == "message"})
-            assert +messages == {("F0", "B1")[place[0]]: ROWS * 2 * WIDTH * 4 // 2}
         parts = [placed(v, o, place) for v, o in zip(values, own, strict=True)]
         ranks = [np.array(i) for i in place]
         inputs = dict(zip(cut.inputs, [*parts, *ranks], strict=True))
         programs.append(RankProgram(cut.outputs, inputs))
-        layouts.append((place, own))
+        where.append((place, own, said))
     stages = [[0, 2], [1, 3]]
     lines = {"stage": stages, axes[1].name: [[0, 1], [2, 3]]} | dict.fromkeys(
         named.values(), stages
     )
-    got = interpret_world(programs, lines)
-    whole = Small()
+    return list(zip(where, interpret_world(programs, lines), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", stream("pipelines").sample(sorted(WITH), 2))
+def test_a_pipeline_goes_along_with_another_axis(name):
+    """Loss, norm and new parameters, with dropout, on four ranks side by side."""
+    schedule = stream("schedules").choice(["gpipe 2", "1f1b 2", "zb-h1 2"])
+    small, whole = captured(Small(), STAGES), Small()
+    found = on_four_ranks(small, in_order(pipeline(2, schedule, STAGES) + WITH[name]))
     wanted = [t.numpy() for t in whole.step(whole.in_turn, ht.tensor(given()))]
     flat = whole.optimizer.shards[0].flat.cell.numpy()
     ((output, target),) = [
         pair for pair in small.request.updates if small.request.outputs[pair[0]].shape == flat.shape
     ]
-    for (place, own), outputs in zip(layouts, got, strict=True):
+    for (place, own, said), outputs in found:
+        if name in ("data", "tensor", "zero1"):  # others gather rows so small, and send them whole
+            # Of each micro-batch its hidden values go on, and their derivatives come back, each
+            # rank's half of them
+            messages = Counter({w[0]: n for w, n in said.sent.items() if w[1] == "message"})
+            assert +messages == {("F0", "B1")[place[0]]: ROWS * 2 * WIDTH * 4 // 2}
         for value, want in zip(outputs, wanted, strict=False):
             np.testing.assert_allclose(value, want, rtol=1e-6)
         np.testing.assert_allclose(
             outputs[output], placed(flat, own[target], place), rtol=1e-5, atol=1e-7
         )
+
+
+@pytest.mark.slow
+def test_experts_without_a_capacity_go_along_with_a_pipeline():
+    """Rows travel within each pass, as many as there are; so do the derivatives of those that a
+    later pass needs. A chunk may end between a router and its experts."""
+    schedule = stream("schedules of experts").choice(["gpipe 2", "1f1b 2", "zb-h1 2"])
+    last = stream("chunks of experts").choice(["2.*", "1.mixture.[ud]*"])
+    stages = {last: 1, "0.*": 0, "1.*": 0, "*": 1}
+    small, whole = captured(Mixed(), stages), Mixed()
+    axes = in_order(pipeline(2, schedule, stages) + expert(2, "*.mixture"))
+    found = on_four_ranks(small, axes)
+    wanted = [t.numpy() for t in whole.step(whole.in_turn, ht.tensor(given()))]
+    for (_, _, said), outputs in found:
+        assert {kind for axis, kind in said.sent if axis == "expert"} >= {"all_to_all_v"}
+        for value, want in zip(outputs, wanted, strict=False):
+            assert np.linalg.norm(value - want) <= 1e-6 * np.linalg.norm(want)
 
 
 def placed(value, layout, place):

@@ -41,7 +41,7 @@ class Captor:
 def captured(name, strategy):
     """The model, its optimizer, and the step's request and sources with the batch in their
     place."""
-    net = spread_gpt.model(experts=spread_gpt.experts_of(name))
+    net = spread_gpt.model(experts=spread_gpt.experts_of(name), special=spread_gpt.special_of(name))
     pipe = strategy.pipeline
 
     def backward(loss_of, *given):
