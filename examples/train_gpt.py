@@ -465,7 +465,10 @@ def spread(training: Training, mesh: Mesh, may_change: bool) -> Sharing:
         return training.survive()
     if training.run.strategy is None:
         return data_parallel(training.model, mesh)
-    strategy = Strategy.parse(training.run.strategy.read_text())
+    try:
+        strategy = Strategy.parse(training.run.strategy.read_text())
+    except hal.HalError as error:
+        raise type(error)(f"{training.run.strategy}: {error}") from error
     return parallel(training.model, Mesh.present(**strategy.sizes), strategy, training.optimizer)
 
 

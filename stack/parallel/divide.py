@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 
@@ -451,9 +452,10 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
     for axis in strategy.axes:
         for pattern, _ in (*axis.shards, *axis.chunks):
             if not any(fnmatchcase(name, pattern) for name in names):
+                near = ", ".join(get_close_matches(pattern, names, 5, 0.0)) or "none"
                 raise InvalidCall(
                     f"no parameter of the model is called {pattern!r}, which axis {axis.name!r} of "
-                    f"the strategy names; there are {', '.join(names)}"
+                    f"the strategy names; of its {len(names)} the nearest are {near}"
                 )
 
 
@@ -553,7 +555,8 @@ def _checked(name: str, shape: tuple[int, ...], axis: AxisLayout) -> Placement:
         return p
     if not 0 <= p.axis < len(shape):
         raise InvalidCall(
-            f"axis {axis.name!r} divides axis {p.axis} of {name}, which has shape {list(shape)}"
+            f"axis {axis.name!r} divides axis {p.axis} of {name}, which has shape {list(shape)}; "
+            f"take one below {len(shape)}"
         )
     if shape[p.axis] % (p.major * axis.size):
         of = f" of each of its {p.major} parts" if p.major > 1 else ""

@@ -221,7 +221,10 @@ def check(schedule: Schedule, held: Sequence[int] | None = None) -> Walked:
         for entry in row:
             for need in before(entry, schedule.depth):
                 if need in place and place[need] > place[entry]:
-                    raise InvalidCall(f"rank {rank} computes {entry} before {need}, which it needs")
+                    raise InvalidCall(
+                        f"rank {rank} computes {entry} before {need}, which it needs; let {need} "
+                        "come first"
+                    )
     _check_messages(schedule)
     found = walk(schedule)
     for rank, (most, own) in enumerate(zip(held or found.held, found.held, strict=True)):
@@ -329,7 +332,7 @@ def interleaved(ranks: int, batches: int, chunks: int) -> Schedule:
     _need(ranks, batches)
     if batches % ranks:
         raise InvalidCall(
-            f"interleaved takes a multiple of {ranks} micro-batches, not {batches}; take "
+            f"interleaved takes a multiple of {ranks} micro-batches, not {batches}; "
             f"{-(-batches // ranks) * ranks}"
         )
     total = batches * chunks
@@ -477,14 +480,16 @@ def _greedy(own: tuple[tuple[int, ...], ...], batches: int, most: int) -> Schedu
 def _need(ranks: int, batches: int) -> None:
     if batches < ranks:
         raise InvalidCall(
-            f"a pipeline of {ranks} ranks takes at least {ranks} micro-batches, not {batches}"
+            f"a pipeline of {ranks} ranks takes at least {ranks} micro-batches, not {batches}; "
+            "take more of them, or fewer ranks"
         )
 
 
 def _need_twice(name: str, ranks: int, batches: int) -> None:
     if batches < 2 * ranks:
         raise InvalidCall(
-            f"{name} on {ranks} ranks takes at least {2 * ranks} micro-batches, not {batches}"
+            f"{name} on {ranks} ranks takes at least {2 * ranks} micro-batches, not {batches}; "
+            "take more of them, or fewer ranks"
         )
 
 

@@ -97,7 +97,10 @@ class AxisLayout:
     def table(self) -> Schedule:
         """The schedule, proved. Raises InvalidCall for one that cannot run, or is not for so many
         ranks."""
-        found = _table(self.schedule, self.size)
+        try:
+            found = _table(self.schedule, self.size)
+        except InvalidCall as error:
+            raise InvalidCall(f"the schedule along {self.name!r}: {error}") from error
         if found.ranks != self.size:
             raise InvalidCall(
                 f"the schedule is for {found.ranks} ranks, and there are {self.size} along "
@@ -236,8 +239,8 @@ def _parsed(text: str) -> Strategy:
                 f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
                 "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
                 "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, "
-                "`schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, or lines of a "
-                "schedule's table"
+                f"`schedule NAME MICROBATCHES` with a NAME of {', '.join(NAMED)}, `chunk PATTERN "
+                "NUMBER`, or lines of a schedule's table"
             ) from None
     if not found:
         raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")
@@ -291,9 +294,9 @@ def _table(schedule: str, ranks: int) -> Schedule:
         found = Schedule.parse(schedule)
     elif len(numbers) != (2 if name == "interleaved" else 1):
         more = " and chunks of a rank" if name == "interleaved" else ""
-        raise InvalidCall(f"schedule {schedule!r}: {name} takes a number of micro-batches{more}")
+        raise InvalidCall(f"{schedule!r}: {name} takes a number of micro-batches{more}")
     elif min(map(int, numbers)) < 1:
-        raise InvalidCall(f"schedule {schedule!r}: {name} takes numbers of at least 1")
+        raise InvalidCall(f"{schedule!r}: {name} takes numbers of at least 1")
     else:
         found = NAMED[name](ranks, *map(int, numbers))
     check(found)

@@ -56,6 +56,13 @@ def test_a_folder_of_unequal_texts_is_too_short_for_one_of_its_parts(commands, t
 
 
 @pytest.mark.slow
+def test_the_strategy_has_a_line_that_is_none(commands, tmp_path):
+    (tmp_path / "mine.txt").write_text("axis data 1\n  paramters rows\n")
+    ended = commands.train("--strategy", "mine.txt")
+    ended.assert_clear_error("mine.txt: line 2 of the strategy is 'paramters rows'", "1f1b, ")
+
+
+@pytest.mark.slow
 def test_the_folder_for_results_is_a_file(commands, tmp_path):
     (tmp_path / "out").write_text("precious")
     commands.train().assert_clear_error("--out out is a file")

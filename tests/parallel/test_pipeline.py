@@ -247,9 +247,9 @@ def test_what_cannot_be_a_pipeline_is_refused():
     small = Small()
     mesh = Mesh.of(None, stage=1)
     for schedule, chunks, said in [
-        ("gpipe 0", {"*": 0}, "schedule 'gpipe 0': gpipe takes numbers of at least 1"),
+        ("gpipe 0", {"*": 0}, "schedule along 'stage': 'gpipe 0': gpipe takes numbers of at leas"),
         ("chunks 0\nrank 0:", {"*": 0}, "the schedule has no micro-batch"),
-        ("gpipe 2", {"9.*": 0, "*": 0}, "no parameter of the model is called '9"),
+        ("gpipe 2", {"9.*": 0, "*": 0}, "called '9.*of its 4 the nearest are .*3.weight"),
         ("gpipe 2", {"9.*": 0}, "no chunk of the pipeline along 'stage' has parameter 0.weight"),
         ("gpipe 2", {"0.*": 0, "*": 1}, "3.bias is in chunk 1 .* which has chunks 0 to 0"),
         ("interleaved 2 2", {"*": 0}, "chunk 1 of the pipeline along 'stage' has no parameters"),
