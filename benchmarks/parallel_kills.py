@@ -9,6 +9,7 @@ later than BAR_S. Under `hal run` this file is the job's script.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -35,6 +36,8 @@ DEADLINE_S = 120
 BAR_S = 0.2
 LATEST_S = 0.02
 """A step takes about so long."""
+STUCK_S = 3.0
+"""A rank whose step takes so long writes where each of its threads is, before it is killed."""
 
 
 def train(name: str, moment: Path, after_s: float, victim: int) -> None:
@@ -64,8 +67,10 @@ def train(name: str, moment: Path, after_s: float, victim: int) -> None:
             threading.Thread(target=die, args=(moment, after_s), daemon=True).start()
         try:
             while True:
+                faulthandler.dump_traceback_later(STUCK_S)
                 [t.numpy() for t in step(*batch)]
         except HalError as error:
+            faulthandler.cancel_dump_traceback_later()
             raised_s = time.time()
             for _ in range(30_000):
                 if moment.exists():
