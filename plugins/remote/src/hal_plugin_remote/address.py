@@ -12,17 +12,21 @@ import socket
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from hal.core.errors import PluginError
 from hal.net.handshake import HandshakeError, Refused, Terms, of_this_user, prove
-from hal_plugin_remote.channel import Channel
+from hal_plugin_remote.channel import Channel, Ended
 
 DEVICES_VARIABLE = "HAL_REMOTE"
 SECRET_VARIABLE = "HAL_REMOTE_SECRET"
 LOCAL = "unix:"
+CALLER, LIFE = b"client", b"does it live?"
+"""What those claim to be who connect: a client, or somebody who asks whether the server lives."""
+LIVES = "lives"
+"""The answer to that; where it does not, the connection ends without one."""
 _CONNECT_S = 5.0
 _PAUSE_S = 0.01
 _SECRET_NBYTES = 16
@@ -57,15 +61,7 @@ def connect(place: Place) -> Channel:
     until_s = time.monotonic() + _CONNECT_S
     while True:
         try:
-            with ExitStack() as stack:
-                link = stack.enter_context(_connected(place.address))
-                if link.family == socket.AF_UNIX and not of_this_user(link):
-                    raise PluginError(
-                        f"{place.name}: the server at {place.address} is another user's"
-                    )
-                _, key = prove(link, terms(place.address), b"client", until_s)
-                stack.pop_all()
-            return Channel(link, key, calling=True)
+            return _proved(place, CALLER, until_s)
         except OSError as error:
             busy = isinstance(error, BlockingIOError | ConnectionError)
             absent = isinstance(error, ConnectionRefusedError)
@@ -82,6 +78,23 @@ def connect(place: Place) -> Channel:
         except HandshakeError as error:
             raise PluginError(f"{place.name} at {place.address}: {error}") from None
         time.sleep(_PAUSE_S)
+
+
+def lives(place: Place, until_s: float) -> bool:
+    """Whether the server of a place says, by then on the monotonic clock, that it lives."""
+
+    def quiet(silent_s: float) -> None:
+        if time.monotonic() >= until_s:
+            raise Ended("no answer")
+
+    def nowhere(body: object, nbytes: int) -> memoryview:
+        raise ValueError(f"{nbytes} bytes that nobody asked for")
+
+    try:
+        with closing(_proved(place, LIFE, until_s)) as channel:
+            return bool(channel.receive(nowhere, quiet) == LIVES)
+    except (OSError, HandshakeError, PluginError, Ended):
+        return False
 
 
 def terms(address: str) -> Terms:
@@ -135,15 +148,28 @@ def _place(index: int, entry: str) -> Place:
     return Place(f"remote:{index}", address, device)
 
 
-def _connected(address: str) -> socket.socket:
+def _proved(place: Place, claim: bytes, until_s: float) -> Channel:
+    """A connection on which this process has proved itself. Raises OSError, HandshakeError, and
+    PluginError as `terms` and where the server is another user's."""
+    with ExitStack() as stack:
+        link = stack.enter_context(_connected(place.address, until_s - time.monotonic()))
+        if link.family == socket.AF_UNIX and not of_this_user(link):
+            raise PluginError(f"{place.name}: the server at {place.address} is another user's")
+        _, key = prove(link, terms(place.address), claim, until_s)
+        stack.pop_all()
+    return Channel(link, key, calling=True)
+
+
+def _connected(address: str, timeout_s: float) -> socket.socket:
+    timeout_s = max(timeout_s, _PAUSE_S)
     if address.startswith(LOCAL):
         link = socket.socket(socket.AF_UNIX)
         try:
-            link.settimeout(_CONNECT_S)
+            link.settimeout(timeout_s)
             link.connect(address.removeprefix(LOCAL))
         except OSError:
             link.close()
             raise
     else:
-        link = socket.create_connection(host_and_port(address), _CONNECT_S)
+        link = socket.create_connection(host_and_port(address), timeout_s)
     return link

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,15 +21,16 @@ from hal.net.seal import TAG_NBYTES, Seals
 
 BODY_NBYTES = 256 << 20
 """The longest body: a program's text is the longest thing that one holds."""
-SILENCE_S = 10.0
-"""A side that says nothing for so long, not even that it lives, is gone; so is one that takes
-nothing of what it is sent."""
-_CHUNK_NBYTES = 4 << 20
+TICK_S = 1.0
+"""How often whoever waits for the other side looks whether it is still there."""
 _JOINED_NBYTES = 64 << 10
 _HEAD = struct.Struct("<IQ")
 
 Place = Callable[[Any, int], memoryview]
 """Where the payload of so many bytes that belongs to a body goes; raises where none belongs."""
+Quiet = Callable[[float], None]
+"""Called every `TICK_S` in which nothing comes, with the seconds since something came; raises
+`Ended` where that is too long."""
 
 
 class Ended(Exception):
@@ -36,11 +38,15 @@ class Ended(Exception):
 
 
 class Channel:
-    """A connection after its handshake. Any thread sends; one thread receives."""
+    """A connection after its handshake. Any thread sends; one thread receives.
+
+    A side that is busy takes nothing and says nothing for as long as it is, so neither ends a
+    connection: whoever receives judges by `Quiet`, and who sends waits for the connection's end.
+    """
 
     def __init__(self, link: socket.socket, key: bytes, calling: bool) -> None:
         """`key` is the handshake's, `calling` tells its two sides apart."""
-        link.settimeout(SILENCE_S)
+        link.settimeout(TICK_S)
         self._link = link
         self._seals: Seals | None = None
         if link.family != socket.AF_UNIX:
@@ -56,26 +62,24 @@ class Channel:
             seal = self._seals.tag(head, text, payload) if self._seals else b""
             try:
                 if len(payload) <= _JOINED_NBYTES:
-                    self._link.sendall(b"".join((head, text, payload, seal)))
+                    self._send_all(b"".join((head, text, payload, seal)))
                 else:
-                    self._link.sendall(head + text)
-                    for at in range(0, len(payload), _CHUNK_NBYTES):  # each has its own timeout
-                        self._link.sendall(memoryview(payload)[at : at + _CHUNK_NBYTES])
-                    self._link.sendall(seal)
+                    self._send_all(head + text)
+                    self._send_all(payload)
+                    self._send_all(seal)
             except OSError as error:
                 raise Ended(f"{type(error).__name__}: {error}") from None
 
-    def receive(self, place: Place) -> Any:
+    def receive(self, place: Place, quiet: Quiet) -> Any:
         """The next frame's body, after its payload is where `place` says.
 
-        Raises Ended when the connection is over or its bytes are not a frame of the other side,
-        TimeoutError when nothing began to come within the socket's timeout.
+        Raises Ended when the connection is over, or its bytes are not a frame of the other side.
         """
-        head = self._exactly(bytearray(_HEAD.size), begun=False)
+        head = self._exactly(bytearray(_HEAD.size), quiet)
         nbytes, payload_nbytes = _HEAD.unpack(head)
         if nbytes > BODY_NBYTES:
             raise Ended(f"a frame of {nbytes} bytes; {BODY_NBYTES} are allowed")
-        text = self._exactly(bytearray(nbytes))
+        text = self._exactly(bytearray(nbytes), quiet)
         try:
             body = msgpack.unpackb(
                 text, use_list=False, strict_map_key=False, unicode_errors="surrogatepass"
@@ -84,9 +88,9 @@ class Channel:
         except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
             raise Ended(f"not a frame: {type(error).__name__}: {error}") from None
         if payload_nbytes:
-            self._exactly(payload)
+            self._exactly(payload, quiet)
         if self._seals:
-            seal = self._exactly(bytearray(TAG_NBYTES))
+            seal = self._exactly(bytearray(TAG_NBYTES), quiet)
             if not self._seals.holds(seal, head, text, payload):
                 raise Ended("a frame does not carry the other side's seal: somebody changed it")
         return body
@@ -102,18 +106,23 @@ class Channel:
         self.end()
         self._link.close()
 
-    def _exactly(self, into: bytearray | memoryview, begun: bool = True) -> bytearray | memoryview:
-        view, have = memoryview(into), 0
+    def _send_all(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        while len(view):
+            with contextlib.suppress(TimeoutError):  # the other side takes nothing at the moment
+                view = view[self._link.send(view) :]
+
+    def _exactly(self, into: bytearray | memoryview, quiet: Quiet) -> bytearray | memoryview:
+        view, have, came_s = memoryview(into), 0, time.monotonic()
         while have < len(view):
             try:
                 got = self._link.recv_into(view[have:])
             except TimeoutError:
-                if not begun and not have:
-                    raise
-                raise Ended("the other side stopped in the middle of a frame") from None
+                quiet(time.monotonic() - came_s)
+                continue
             except OSError as error:
                 raise Ended(f"{type(error).__name__}: {error}") from None
             if not got:
                 raise Ended("the other side has ended the connection")
-            have += got
+            have, came_s = have + got, time.monotonic()
         return into

@@ -33,4 +33,5 @@ def serve(devices: tuple[str, ...], address: str) -> None:
         if not address.startswith(LOCAL):
             click.echo(f"secret: the file that {SECRET_VARIABLE} names, on both sides", err=True)
         while not ended.wait(1.0):
-            pass
+            if server.ended.is_set():
+                raise click.ClickException("the process that hears who calls has ended")

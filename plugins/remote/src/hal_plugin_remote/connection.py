@@ -20,9 +20,15 @@ from hal.core.errors import (
     error_for,
 )
 from hal.core.values import Handle, HealthState, HostFunction, Point
-from hal_plugin_remote.channel import SILENCE_S, Channel, Ended
+from hal_plugin_remote.channel import TICK_S, Channel, Ended
 from hal_plugin_remote.values import error, plain, value
 
+SILENCE_S = 10.0
+"""A server that says nothing for so long, and of which nobody says that it lives, is lost."""
+_ASK_AFTER_S = 3.0
+"""After so long a silence the client asks whether the server lives."""
+_ASK_S = 5.0
+"""How long the answer may take at the least."""
 _ON_FAILED = frozenset({"health", "reset", "close", "settle", "abort", "async_error", "timestamps"})
 """What a failed device answers, too, as long as the connection lives."""
 
@@ -76,9 +82,13 @@ class Connection:
     """A session on a server: requests are answered, submissions are not; what timelines reach is
     told when somebody asked to know. A thread reads for as long as the connection lives."""
 
-    def __init__(self, channel: Channel, name: str, there: str) -> None:
-        """`name` is what this process calls the device that the server calls `there`."""
+    def __init__(
+        self, channel: Channel, name: str, there: str, lives: Callable[[float], bool]
+    ) -> None:
+        """`name` is what this process calls the device that the server calls `there`; `lives` asks
+        whether the server works although it is silent, until a moment of the monotonic clock."""
         self.name, self.there = name, there
+        self._lives, self._lived_s = lives, 0.0
         self.session = -1
         self.changed = threading.Condition()
         self.cause: Failure | None = None
@@ -132,7 +142,7 @@ class Connection:
         try:
             self.post(["ask", number, hook, *args])
             until_s = None if timeout_s is None else time.monotonic() + timeout_s
-            while not asked.done.wait(SILENCE_S if timeout_s is None else timeout_s):
+            while not asked.done.wait(TICK_S if timeout_s is None else timeout_s):
                 if until_s is not None and time.monotonic() >= until_s:
                     raise DeadlineExceeded(f"{self.name}.{hook}: no answer in {timeout_s} s")
         finally:
@@ -193,7 +203,7 @@ class Connection:
                     left_s = until_s - time.monotonic()
                     if left_s <= 0:
                         return False
-                    self.changed.wait(min(left_s, SILENCE_S))
+                    self.changed.wait(min(left_s, TICK_S))
                 return True
 
     def fail(self, progress: Progress, first: int, cause: Failure) -> None:
@@ -250,13 +260,22 @@ class Connection:
     def _read(self) -> None:
         try:
             while True:
-                self._hear(self._channel.receive(self._place))
-        except TimeoutError:
-            self.lose(f"it said nothing for {SILENCE_S:g} s")
+                self._hear(self._channel.receive(self._place, self._quiet))
         except (Ended, ValueError, TypeError, KeyError) as end:
             self.lose(str(end))
         finally:
             self._channel.close()
+
+    def _quiet(self, silent_s: float) -> None:
+        """A server that is too busy to say anything lives as long as it works."""
+        if silent_s < _ASK_AFTER_S:
+            return
+        now_s = time.monotonic()
+        heard_s = max(now_s - silent_s, self._lived_s)
+        if self._lives(max(heard_s + SILENCE_S, now_s + _ASK_S)):
+            self._lived_s = time.monotonic()
+        elif time.monotonic() - heard_s >= SILENCE_S:
+            raise Ended(f"it said nothing for {SILENCE_S:g} s, and does not work")
 
     def _place(self, body: Any, nbytes: int) -> memoryview:
         kind, number = body

@@ -55,7 +55,7 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
-from hal_plugin_remote.address import Place, connect
+from hal_plugin_remote.address import Place, connect, lives
 from hal_plugin_remote.connection import Connection, Progress, Remote
 
 _ANSWER_S = 0.04
@@ -77,7 +77,10 @@ class RemoteDevice:
         self._connect()
 
     def _connect(self) -> None:
-        self._link = link = Connection(connect(self._place), self._place.name, self._place.device)
+        place = self._place
+        self._link = link = Connection(
+            connect(place), place.name, place.device, lambda until_s: lives(place, until_s)
+        )
         try:
             link.session, table = link.ask(
                 "open", self._place.device, self._options, self._place.name

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import selectors
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hal.core.errors import DeadlineExceeded, PluginError
-from hal.net.handshake import BACKLOG, Acceptor, Known
-from hal.net.loop import turn
+from hal.net.handshake import BACKLOG, KEY_NBYTES
 from hal_plugin_remote.address import LOCAL, host_and_port, terms
-from hal_plugin_remote.channel import Channel
+from hal_plugin_remote.channel import TICK_S, Channel
+from hal_plugin_remote.front import ANSWERED, ASKED
 from hal_plugin_remote.session import Session
 
-_TURN_S = 1.0
 _END_S = 10.0
 
 
 class Server:
     """Serves at an address until it is left. Use it in a `with` statement.
 
-    One thread hears who comes; each client that has proved itself gets a session and a thread.
+    A process beside it hears who comes, and says whether this one lives (`front`); each client that
+    has proved itself gets a session and a thread.
     """
 
     def __init__(self, address: str) -> None:
         """Listen at "HOST:PORT" (port 0 takes a free one; the secret is needed) or at "unix:/PATH",
         a socket that only this user can reach. Raises PluginError."""
-        agreed = terms(address)
+        terms(address)  # or no caller could be heard
         self._path = address.removeprefix(LOCAL) if address.startswith(LOCAL) else ""
         try:
             if not address.startswith(LOCAL):
@@ -52,16 +54,15 @@ class Server:
             self._listener = listener
         except OSError as error:
             raise PluginError(f"cannot listen at {address}: {error}") from None
-        self._selector = selectors.DefaultSelector()
-        self._woken, self._waker = os.pipe()
-        self._selector.register(self._woken, selectors.EVENT_READ, lambda: None)
-        self._acceptor = Acceptor(
-            self._selector, [self._listener], agreed, lambda claim: True, self._take
-        )
+        self._pair, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._front = _started(self._listener, theirs, address)
         self._sessions: dict[int, Session] = {}
         self._threads: list[threading.Thread] = []
         self._next = 0
-        self._ended = threading.Event()
+        self.ended = threading.Event()
+        """Set when nobody is heard any more."""
+        self._pair.settimeout(TICK_S)
         self._thread = threading.Thread(target=self._hear, name="hal-remote-server", daemon=True)
 
     @property
@@ -83,15 +84,14 @@ class Server:
         trace: TracebackType | None,
     ) -> None:
         """Cut everybody off. Raises DeadlineExceeded if a device does not close."""
-        self._ended.set()
-        os.write(self._waker, b"x")
+        self.ended.set()
+        self._listener.close()
+        self._pair.shutdown(socket.SHUT_RDWR)
         self._thread.join(_END_S)
-        self._acceptor.close()
-        self._selector.close()
-        os.close(self._woken)
-        os.close(self._waker)
+        self._pair.close()
         if self._path:
             Path(self._path).unlink(missing_ok=True)
+        self._front.wait(_END_S)
         for session in list(self._sessions.values()):
             session.end()
         for thread in [self._thread, *self._threads]:
@@ -100,14 +100,27 @@ class Server:
                 raise DeadlineExceeded(f"{thread.name} did not end within {_END_S:g} s")
 
     def _hear(self) -> None:
-        while not self._ended.is_set():
-            turn(self._selector, _TURN_S)
-            self._acceptor.expire()
-            self._threads = [thread for thread in self._threads if thread.is_alive()]
+        """Takes no lock and calls nothing that may take long: what it answers is whether the
+        interpreter lives."""
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    said, links, _, _ = socket.recv_fds(self._pair, KEY_NBYTES, 1)
+                    if not said:
+                        return
+                    if said == ASKED:
+                        self._pair.send(ANSWERED)
+                    for number in links:
+                        self._take(socket.socket(fileno=number), said)
+        except OSError:
+            return  # the other process has ended
+        finally:
+            self.ended.set()
 
-    def _take(self, known: Known) -> None:
+    def _take(self, link: socket.socket, key: bytes) -> None:
         self._next += 1
-        channel = Channel(known.link, known.key, calling=False)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        channel = Channel(link, key, calling=False)
         session = self._sessions[self._next] = Session(channel, self._next, self._sessions)
         thread = threading.Thread(
             target=self._serve, args=(session,), name=f"hal-remote-{self._next}", daemon=True
@@ -125,3 +138,15 @@ class Server:
             session.serve()
         finally:
             self._sessions.pop(session.number, None)
+
+
+def _started(listener: socket.socket, pair: socket.socket, address: str) -> subprocess.Popen[bytes]:
+    numbers = (listener.fileno(), pair.fileno())
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "hal_plugin_remote.front", *map(str, numbers), address],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=numbers,
+        start_new_session=True,  # a terminal's interrupt is for the server, which ends it
+    )
