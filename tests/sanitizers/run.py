@@ -68,14 +68,18 @@ def start(sanitizer: Sanitizer) -> tuple[str, ...]:
 
 
 def run(
-    sanitizer: Sanitizer, command: Sequence[str], deadline_s: float, echo: bool = False
+    sanitizer: Sanitizer,
+    command: Sequence[str],
+    deadline_s: float,
+    echo: bool = False,
+    modules: Path | None = None,
 ) -> Outcome:
-    """Run Python with these arguments on the instrumented modules.
+    """Run Python with these arguments on the instrumented modules, or on those of a folder.
 
     `echo` shows its output instead of keeping it. Raises subprocess.TimeoutExpired after
     `deadline_s`, and RuntimeError when the sources do not compile.
     """
-    folder = build(sanitizer)
+    folder = modules or build(sanitizer)
     with tempfile.TemporaryDirectory() as work:
         done = subprocess.run(
             [*start(sanitizer), sys.executable, *command],
