@@ -332,7 +332,7 @@ def interleaved(ranks: int, batches: int, chunks: int) -> Schedule:
     _need(ranks, batches)
     if batches % ranks:
         raise InvalidCall(
-            f"interleaved takes a multiple of {ranks} micro-batches, not {batches}; "
+            f"interleaved takes a multiple of {ranks} micro-batches, not {batches}; take "
             f"{-(-batches // ranks) * ranks}"
         )
     total = batches * chunks
