@@ -787,7 +787,8 @@ print("derived")
 
 def test_linear_is_one_operator_with_all_its_derivatives():
     """Of which torch has none forwards for `linear` as one: then it is several, from that on."""
-    done = subprocess.run([sys.executable, "-c", _DERIVED], capture_output=True, text=True)
+    command = [sys.executable, "-c", _DERIVED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout == "derived\n", done.stderr
 
 

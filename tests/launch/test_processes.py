@@ -76,4 +76,4 @@ def test_an_agent_that_does_not_end_is_told_and_hides_nothing_else():
         link.let_go()
         agent, link._process = link._process, _Unending()
         assert link.close(0.0) == "its agent did not end within 0 s after SIGKILL"
-        agent.wait()
+        agent.wait(60)
