@@ -176,6 +176,8 @@ class Session:
     def _marked(self, points: Sequence[Point]) -> list[bytearray]:
         """A byte of the host for each point, which the device sets behind it if it is reached."""
         device, marks = self._opened(), [bytearray(1) for _ in points]
+        if not points:
+            return marks
         try:
             source, queue = device.alloc(1, AllocOptions()), device.create_timeline(False)
             there = device.fill(source.region(), b"\1", queue, ())
