@@ -17,6 +17,7 @@ from hal_conformance.faults import (
     caught,
     fastest,
     lost_error,
+    need_found_in_time,
     plant,
     planted,
     progress_s,
@@ -37,6 +38,7 @@ _TOGETHER = 3
 
 
 def _plant(rig: Rig, hook: str, scope: Scope = Scope.OPERATION) -> Failure:
+    need_found_in_time(rig.device)
     failure = planted(rig.device, (FailureKind.HANG, scope), hook=hook)
     return plant(rig.device, failure, hook)
 
