@@ -1,6 +1,6 @@
 """Four models on the device "hal" beside PyTorch's CPU device.
 
-    python -m benchmarks.torch_models
+    python -m benchmarks.torch_models [models]
     python -m benchmarks.torch_models lengths
 
 nanoGPT, and of `transformers` (which has to be installed) a Llama, a BERT and a ResNet, in small
@@ -13,9 +13,9 @@ made and what was compiled for them, and the gradients' distance from PyTorch's.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -136,7 +136,9 @@ def lengths() -> None:
 
 def main() -> None:
     transformers.logging.set_verbosity_error()
-    if sys.argv[1:] == ["lengths"]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("which", nargs="?", choices=("models", "lengths"), default="models")
+    if parser.parse_args().which == "lengths":
         lengths()
         return
     for name, of in MODELS.items():

@@ -94,15 +94,15 @@ class AlgorithmChooser:
             return self.program(rule.algorithm, call)
         known = _rounded(call)
         if known not in self._chosen:
-            self._chosen[known] = self.options(known)[0].algorithm
+            self._chosen[known] = self.estimates(known)[0].algorithm
         return self.program(self._chosen[known], call)
 
     def algorithm(self, call: Demand) -> str:
         """The name of what `choose` takes."""
         rule = self._rule(call)
-        return rule.algorithm if rule is not None else self.options(call)[0].algorithm
+        return rule.algorithm if rule is not None else self.estimates(call)[0].algorithm
 
-    def options(self, call: Demand) -> list[Estimate]:
+    def estimates(self, call: Demand) -> list[Estimate]:
         """What there is for a call, the fastest first."""
         call = _rounded(call)
         ratios = {name: self._ratio(name, call) for name in self._candidates(call)}

@@ -20,7 +20,7 @@ def explain(
     predicted. What runs is not the fastest where a rule of the user says so.
     """
     calls = [Demand(kind, nbytes, element) for nbytes in sizes]
-    tables = [_best(chooser.options(call)) for call in calls]
+    tables = [_best(chooser.estimates(call)) for call in calls]
     names = sorted(tables[0])
     lines = [["bytes", "runs", *names]]
     for call, table in zip(calls, tables, strict=True):
@@ -33,13 +33,13 @@ def explain(
     )
 
 
-def _best(options: Iterable[Estimate]) -> dict[str, Estimate]:
-    """The fastest option of each algorithm; options come in order."""
+def _best(estimates: Iterable[Estimate]) -> dict[str, Estimate]:
+    """The fastest estimate of each algorithm; estimates come in order."""
     found: dict[str, Estimate] = {}
-    for option in options:
-        found.setdefault(option.algorithm.partition("/")[0], option)
+    for estimate in estimates:
+        found.setdefault(estimate.algorithm.partition("/")[0], estimate)
     return found
 
 
-def _cell(option: Estimate) -> str:
-    return f"{option.seconds * 1e6:.1f}{'*' if option.measured else ''}"
+def _cell(estimate: Estimate) -> str:
+    return f"{estimate.seconds * 1e6:.1f}{'*' if estimate.measured else ''}"

@@ -20,7 +20,7 @@ def measure(
     tries: int = 9,
     candidates: int = 4,
 ) -> tuple[Measurement, ...]:
-    """The median times of the options of each call that the model holds for the fastest.
+    """The median times of the algorithms that the model holds for the fastest in each call.
 
     All ranks call it with equal choosers, and run the same programs in the same order. Tries of the
     programs of a call take turns, so that a disturbance meets all of them, after one that does not
@@ -28,7 +28,7 @@ def measure(
     """
     rows: list[Measurement] = []
     for call in calls:
-        names = [option.algorithm for option in chooser.options(call)[:candidates]]
+        names = [estimate.algorithm for estimate in chooser.estimates(call)[:candidates]]
         programs = {name: chooser.program(name, call) for name in names}
         turns = [{name: run(programs[name], call) for name in names} for _ in range(tries + 1)]
         for name in names:

@@ -46,7 +46,7 @@ def test_levels_are_chosen_where_hosts_are_far_apart():
     chooser = AlgorithmChooser(network(8, bandwidth=1e11, hosts=4, between=Wire(1e-5, 1e9)))
     wish = call(nbytes=1 << 16)
     assert chooser.algorithm(wish) == "hierarchical"
-    assert "hierarchical" not in {o.algorithm for o in AlgorithmChooser(network(4)).options(wish)}
+    assert "hierarchical" not in {o.algorithm for o in AlgorithmChooser(network(4)).estimates(wish)}
 
 
 def test_every_kind_gets_a_right_program():
@@ -113,12 +113,12 @@ def test_a_measurement_decides_near_its_size():
     net = network(4, added=4e9)
     plain = AlgorithmChooser(net)
     before = plain.algorithm(call())
-    options = {o.algorithm: o for o in plain.options(call())}
-    assert not any(o.measured for o in options.values())
-    slow = Measurement(Kind.ALL_REDUCE, before, LARGE, 100 * options[before].predicted_s)
-    fine = Measurement(Kind.ALL_REDUCE, "double-tree", LARGE, options["double-tree"].predicted_s)
+    estimates = {o.algorithm: o for o in plain.estimates(call())}
+    assert not any(o.measured for o in estimates.values())
+    slow = Measurement(Kind.ALL_REDUCE, before, LARGE, 100 * estimates[before].predicted_s)
+    fine = Measurement(Kind.ALL_REDUCE, "double-tree", LARGE, estimates["double-tree"].predicted_s)
     chooser = AlgorithmChooser(net, [slow, fine])
-    found = {o.algorithm: o for o in chooser.options(call())}
+    found = {o.algorithm: o for o in chooser.estimates(call())}
     assert found[before].seconds == pytest.approx(slow.seconds)
     assert found["double-tree"].seconds == pytest.approx(fine.seconds)
     assert {name for name, o in found.items() if o.measured} == {before, "double-tree"}
@@ -129,7 +129,7 @@ def test_a_measurement_decides_near_its_size():
 
 def test_between_two_measurements_the_ratio_changes_evenly():
     net = network(2)
-    plain = {n: AlgorithmChooser(net).options(call(nbytes=n)) for n in (1 << 10, 1 << 20)}
+    plain = {n: AlgorithmChooser(net).estimates(call(nbytes=n)) for n in (1 << 10, 1 << 20)}
     ring = {n: next(o for o in plain[n] if o.algorithm == "ring").predicted_s for n in plain}
     rows = [
         Measurement(Kind.ALL_REDUCE, "ring", 1 << 10, 2 * ring[1 << 10]),
@@ -137,12 +137,12 @@ def test_between_two_measurements_the_ratio_changes_evenly():
     ]
     ratios = {}
     for nbytes in (8, 1 << 10, 1 << 15, 1 << 20, 1 << 24):
-        option = next(
+        estimate = next(
             o
-            for o in AlgorithmChooser(net, rows).options(call(nbytes=nbytes))
+            for o in AlgorithmChooser(net, rows).estimates(call(nbytes=nbytes))
             if o.algorithm == "ring"
         )
-        ratios[nbytes] = option.seconds / option.predicted_s
+        ratios[nbytes] = estimate.seconds / estimate.predicted_s
     assert list(ratios.values()) == pytest.approx([2, 2, 3, 4, 4], rel=1e-3)
 
 

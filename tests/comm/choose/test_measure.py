@@ -25,10 +25,10 @@ def run(program, call):
 def test_what_was_measured_is_what_is_chosen():
     call = Demand(Kind.ALL_REDUCE, 1 << 16, FLOAT)
     model = AlgorithmChooser(BELIEVED)
-    best = min(model.options(call), key=lambda o: run(model.program(o.algorithm, call), call))
+    best = min(model.estimates(call), key=lambda o: run(model.program(o.algorithm, call), call))
     assert best.algorithm != model.algorithm(call)
     rows = measure(model, [call], run, tries=1, candidates=100)
-    assert {row.algorithm for row in rows} == {o.algorithm for o in model.options(call)}
+    assert {row.algorithm for row in rows} == {o.algorithm for o in model.estimates(call)}
     assert AlgorithmChooser(BELIEVED, rows).algorithm(call) == best.algorithm
 
 
@@ -42,7 +42,7 @@ def test_tries_take_turns_and_the_first_does_not_count():
 
     chooser = AlgorithmChooser(BELIEVED)
     rows = measure(chooser, [call], clock, tries=3, candidates=2)
-    fastest = [option.algorithm for option in chooser.options(call)[:2]]
+    fastest = [estimate.algorithm for estimate in chooser.estimates(call)[:2]]
     assert ran == fastest * 4
     assert [(r.algorithm, r.seconds) for r in rows] == list(zip(fastest, [2.0, 20.0], strict=True))
     assert all((r.kind, r.nbytes) == (call.kind, call.nbytes) for r in rows)
