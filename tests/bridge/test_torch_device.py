@@ -792,6 +792,19 @@ def test_linear_is_one_operator_with_all_its_derivatives():
     assert done.stdout == "derived\n", done.stderr
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_product_with_a_bias_is_rounded_once(dtype):
+    """In sums that float32 holds exactly. Compiled, `linear` comes as `addmm`."""
+    draw = np.random.default_rng(7)
+    x, w = (torch.tensor(draw.integers(-64, 65, shape) / 1.0) for shape in ((9, 64), (5, 64)))
+    b = torch.tensor(draw.integers(-128, 129, 5) / 32)
+    wanted = F.linear(x, w, b).to(dtype)
+    assert not torch.equal(wanted, F.linear(x, w).to(dtype) + b.to(dtype))
+    x, w, b = (t.to(dtype).to("hal") for t in (x, w, b))
+    same(F.linear(x, w, b), wanted)
+    same(torch.addmm(b, x, w.t()), wanted)
+
+
 def test_a_file_keeps_tensors_of_the_device(tmp_path):
     x = torch.arange(6.0).view(2, 3).to("hal")
     torch.save({"x": x, "part": x[:, 1:]}, tmp_path / "x.pt")

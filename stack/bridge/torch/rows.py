@@ -9,7 +9,6 @@ DTypes in the place of element types.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Any
@@ -598,19 +597,16 @@ def _addmm(x: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
 
 @row("linear")
 def _linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
-    made = contract.matmul(x, g.transpose(weight) if len(weight.shape) == 2 else weight)
+    if len(weight.shape) == 2:
+        return contract.linear(x, weight, bias)
+    made = contract.matmul(x, weight)
     return made if bias is None else e.add(made, bias)
 
 
 @row("linear_backward")
 def _linear_backward(x: Node, grad: Node, weight: Node, mask: Sequence[bool]) -> list[Node | None]:
-    width, (outs, columns) = len(weight.shape) - 1, (1, *weight.shape)[-2:]
-    count = grad.type.size // outs if outs else math.prod(x.shape[:-1])
-    d = g.reshape(grad, (count, outs))
-    dx = g.reshape(contract.mm(d, g.reshape(weight, (outs, columns))), x.shape)
-    dw = contract.mm(g.transpose(d), g.reshape(x, (count, columns)))
-    db = g.reshape(r.sum(d, (0,)), (outs,)[:width])
-    return _some([dx, g.reshape(dw, weight.shape), db], mask)
+    bias = g.full(weight.shape[:-1], 0, weight.dtype)  # its value counts for nothing
+    return _some(pulled(_linear, [x, weight, bias], grad), mask)
 
 
 @row("convolution", "convolution_overrideable")

@@ -200,7 +200,12 @@ def _added(input: Node, product: Node, beta: Number, alpha: Number) -> Node:
 @operator(in_place=True, aten="addmm", onnx="Gemm")
 def addmm(x: Node, mat1: Node, mat2: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
     """beta * x + alpha * mat1 @ mat2."""
-    return _added(x, mm(mat1, mat2), beta, alpha)
+    product = mm(mat1, mat2)
+    wide, dtype = product.dtype.computed_in, wider(x.dtype, product.dtype)
+    if not dtype.is_float or wide is product.dtype:
+        return _added(x, product, beta, alpha)
+    product = g.matmul(*product_operands(mat1, mat2), wide)  # rounded once, as in `linear`
+    return g.cast(_added(g.cast(x, wide), product, beta, alpha), dtype)
 
 
 @operator(in_place=True, aten="addmv")
