@@ -20,12 +20,20 @@ WAIT_S = 60.0
 SILENCE_S = 0.6
 
 SERVER = """
-import ctypes, re, select, sys, time
+import ctypes, math, re, select, sys, time
 import hal
 from hal.hosted.lock import LOCK
 from hal_plugin_remote.server import Server
 
 BUSY_S = 4.0
+
+def computes():
+    def seconds(n):  # grow as Fibonacci's numbers do
+        begin_s = time.process_time()
+        re.match("(a|aa)+b", "a" * n)
+        return time.process_time() - begin_s
+
+    seconds(24 + math.ceil(math.log(BUSY_S / seconds(24), (1 + 5**0.5) / 2)))
 
 def holds_the_lock():
     with LOCK:
@@ -40,7 +48,7 @@ def opens_slowly():
 
 ORDERS = {
     # Calls that keep the interpreter for themselves: one that takes seconds, one that does nothing.
-    "computes": lambda: re.match("(a|aa)+b", "a" * 33),
+    "computes": computes,
     "sleeps": lambda: ctypes.PyDLL(None).poll(None, 0, 600_000),
     # What leaves the interpreter to others.
     "holds the lock": holds_the_lock,
