@@ -97,6 +97,17 @@ class Run:
     host_memory: int | None = None
 
 
+def mebibytes(text: str) -> int:
+    """The bytes of a number of MiB."""
+    try:
+        nbytes = int(float(text) * 2**20)
+    except (ValueError, OverflowError):
+        nbytes = 0
+    if nbytes < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of MiB above 0, as 512 or 0.7")
+    return nbytes
+
+
 def arguments() -> Run:
     """The command line, checked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -132,13 +143,13 @@ def arguments() -> Run:
     )
     parser.add_argument(
         "--memory",
-        type=int,
+        type=mebibytes,
         metavar="MIB",
         help="what a training step may take on a rank; values are computed again to need no more",
     )
     parser.add_argument(
         "--host-memory",
-        type=int,
+        type=mebibytes,
         metavar="MIB",
         help="with --memory: what may wait in the host's memory, instead of being computed again",
     )
@@ -150,7 +161,7 @@ def arguments() -> Run:
     if found.save_every < 1:
         parser.error(f"--save-every is {found.save_every}; it takes at least 1")
     if found.host_memory is not None and found.memory is None:
-        parser.error(f"--host-memory is {found.host_memory} without --memory; give that, too")
+        parser.error("--host-memory is given without --memory; give that, too")
     if found.experts < 0 or found.experts == 1:
         parser.error(f"--experts is {found.experts}; a mixture takes at least 2, none is 0")
     if found.out.exists() and not found.out.is_dir():
@@ -174,8 +185,7 @@ class Training:
         self.schedule = optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
         self.step = 0
         self.curve = Curve()
-        memory, host = (n if n is None else n << 20 for n in (run.memory, run.host_memory))
-        self._train = ht.jit(self._train_step, memory=memory, host_memory=host)
+        self._train = ht.jit(self._train_step, memory=run.memory, host_memory=run.host_memory)
         self._evaluate = ht.jit(self._evaluate_step)
 
     def _rate(self, step: int) -> float:

@@ -44,12 +44,17 @@ def _hosts(text: str, path: str, devices: tuple[str, ...]) -> Iterator[Host]:
             facts: dict[str, str] = {}
             for word in words:
                 key, _, value = word.partition("=")
+                if key == "slots" and not value:
+                    raise InvalidCall(f"{where}: {word!r} has no number; write slots=4, say")
                 if key not in _KEYS or key in facts or not value:
                     raise InvalidCall(
                         f"{where}: {word!r} is not slots=N or devices=NAME,NAME, once each"
                     )
                 facts[key] = value
-            own = device_names(facts["devices"]) if "devices" in facts else devices
+            try:
+                own = device_names(facts["devices"]) if "devices" in facts else devices
+            except InvalidCall as error:
+                raise InvalidCall(f"{where}: {error}") from error
             if not own:
                 raise InvalidCall(
                     f"{where}: {name} has no devices; add devices=NAME or give --devices"

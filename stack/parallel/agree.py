@@ -24,6 +24,7 @@ from stack.framework.realize import arrays_of, realize
 from stack.parallel.mesh import Mesh
 from stack.parallel.pipeline import MicroBatch
 from stack.parallel.refusals import await_all
+from stack.runtime import OverBudget
 from stack.runtime.canonical import structure
 
 T = TypeVar("T")
@@ -40,12 +41,16 @@ class Agreement:
     def __init__(self, groups: Sequence[Group], rank: int) -> None:
         self.groups, self.rank = groups, rank
 
-    def compare(self, facts: Sequence[Fact], what: str, advice: str) -> None:
-        """Raise InvalidCall on all ranks where they have different facts."""
+    def compare(
+        self, facts: Sequence[Fact], what: str, advice: str, causes: Sequence[Fact] = ()
+    ) -> None:
+        """Raise InvalidCall on all ranks where they have different facts. `causes` may differ, and
+        are said where the facts differ, too."""
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         if len(set(self._every(digest))) < 2:
             return
-        said = sorted(json.loads(text) for text in self._every(json.dumps([self.rank, facts])))
+        own = json.dumps([self.rank, [*causes, *facts]])
+        said = sorted(json.loads(text) for text in self._every(own))
         rank, first = said[0]
         other, second = next((r, found) for r, found in said if found != first)
         ours, theirs = next((a, b) for a, b in zip_longest(first, second) if a != b)
@@ -55,19 +60,21 @@ class Agreement:
         )
 
     def made(self, make: Callable[[], T]) -> T:
-        """What this rank makes. Raises on all ranks what it raises on one."""
+        """What this rank makes. Raises on all ranks what it raises on one; of budgets that are too
+        small that of the rank that needs most."""
         found, failure = None, None
         try:
             found = make()
         except Exception as error:  # noqa: BLE001 - raised again, when the others know
             failure = error
         text = "" if failure is None else str(failure) or type(failure).__name__
-        said = [json.loads(each) for each in self._every(json.dumps([self.rank, text]))]
-        if failure is not None:
+        needs = failure.nbytes if isinstance(failure, OverBudget) else 0
+        said = [json.loads(each) for each in self._every(json.dumps([needs, -self.rank, text]))]
+        most, place, reason = max((each for each in said if each[2]), default=(0, 0, ""))
+        if failure is not None and needs in (0, most):
             raise failure
-        for rank, text in sorted(said):
-            if text:
-                raise InvalidCall(f"rank {rank}: {text}")
+        if reason:
+            raise InvalidCall(f"rank {-place}: {reason}") from failure
         assert found is not None, "nothing was raised"
         return found
 
@@ -137,15 +144,28 @@ def agree_on_optimizers(ranks: Agreement, model: Module, optimizers: Sequence[Op
     ranks.compare(facts, "optimizers", "make the same optimizers on all ranks")
 
 
-def agree_on_function(ranks: Agreement, function: str, request: GraphRequest) -> None:
+def agree_on_function(
+    ranks: Agreement, model: Module, function: str, request: GraphRequest
+) -> None:
     """Raise InvalidCall on all ranks if they have traced different functions: of other arguments,
-    or with other numbers in it."""
+    or with other numbers in it. Settings of the model's modules that differ are the first guess."""
     ranks.compare(
         [("function", function), *_facts(request)],
         f"graphs of {function!r}",
         "call the same functions on all ranks, with arguments of the same shapes, and write no "
         "number of a rank's own in them",
+        causes=_settings(model),
     )
+
+
+def _settings(model: Module) -> list[Fact]:
+    """What modules have besides tensors and other modules: numbers, words and flags."""
+    return [
+        (f"{name or 'the model'}, a {type(module).__name__}", f"{key}={value!r}")
+        for name, module in model.named_modules()
+        for key, value in sorted(vars(module).items())
+        if not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
+    ]
 
 
 def _facts(request: GraphRequest) -> list[Fact]:

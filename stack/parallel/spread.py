@@ -155,7 +155,7 @@ class Parallel:
     def _agree_on(self, function: str, request: GraphRequest) -> None:
         """Raise InvalidCall on all ranks where they have captured different functions."""
         engine(self._device).sync()
-        agree_on_function(self._agreement, function, request)
+        agree_on_function(self._agreement, self._model, function, request)
 
     @property
     def _agreement(self) -> Agreement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -61,6 +62,14 @@ class Fitted:
             f"{self.again} operators are computed again, of segments {self.segments}; "
             f"{self.copied_nbytes} bytes are copied to the host's memory and back"
         )
+
+
+class OverBudget(InvalidCall):
+    """A call takes `nbytes` at least, and may take fewer."""
+
+    def __init__(self, message: str, nbytes: int) -> None:
+        super().__init__(message)
+        self.nbytes = nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +196,7 @@ class Engine:
         """The plan of a request that needs at most so many bytes at one time for inputs, outputs
         and temporaries, and what that costs. Where it takes more, values wait in the host's memory,
         at most `host_nbytes` (None: none if the device's memory is the host's, else as many as it
-        takes), and where that is not enough, others are computed again. Raises InvalidCall, with
+        takes), and where that is not enough, others are computed again. Raises OverBudget, with
         the least there is, where that is more; it names `what` is planned."""
         # Imported here, since an engine that finds all it needs in caches compiles nothing.
         from stack.compiler.compile import folded_graph  # noqa: PLC0415
@@ -196,9 +205,11 @@ class Engine:
         inputs, outputs = ([n.type for n in nodes] for nodes in (request.inputs, request.outputs))
         always = argument_nbytes(inputs, outputs, request.updates)
         if always > nbytes:  # known without compiling anything
-            raise InvalidCall(
+            raise OverBudget(
                 f"{what} may take {nbytes} bytes, and takes {always} for arguments, parameters, "
-                "states and results alone; give it more than that, or a smaller model"
+                f"states and results alone; give it more than that ({_mib(always)}), or a smaller "
+                "model",
+                always,
             )
         host = self.memory.default_host_nbytes if host_nbytes is None else host_nbytes
         fitted: dict[GraphRequest, CompiledGraph] = {}
@@ -219,11 +230,12 @@ class Engine:
             copied = copied_nbytes(graph)
             told = Fitted(found.nbytes, kept, found.again, found.segments, copied)
             if found.nbytes > nbytes:
-                raise InvalidCall(
+                raise OverBudget(
                     f"{what} may take {nbytes} bytes, and takes {found.nbytes} at least, with all "
                     f"computed again that can be and {copied} bytes copied to the host's memory "
-                    f"and back, {kept} with every value kept; give it {found.nbytes}, or smaller "
-                    "arguments"
+                    f"and back, {kept} with every value kept; give it {found.nbytes} "
+                    f"({_mib(found.nbytes)}), or smaller arguments",
+                    found.nbytes,
                 )
             plan = self._plans[object()] = Plan(self.resources, graph)
             self.programs.sweep()
@@ -312,6 +324,11 @@ class Engine:
             self._kept.clear()
         gc.collect()
         self.sync()
+
+
+def _mib(nbytes: int) -> str:
+    """No fewer bytes than these."""
+    return f"{math.ceil(nbytes / 2**20 * 100) / 100:.2f} MiB"
 
 
 def _bytes(host: Host) -> memoryview:

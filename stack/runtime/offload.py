@@ -6,7 +6,7 @@ nothing changes but where bytes are: results have the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -38,6 +38,10 @@ class _Idle:
         return self.nbytes * (self.before - self.after)
 
 
+STEPS = 64
+"""How many limits of the bytes in use are tried, of equal distances."""
+
+
 def offloaded(
     graph: CompiledGraph, budget: int, host_budget: int, nbytes_of: NbytesOf
 ) -> CompiledGraph:
@@ -45,10 +49,12 @@ def offloaded(
     most `budget` bytes by `nbytes_of`, and at most `host_budget` there; with those that leave the
     least, where that is not enough.
 
-    Where most is in use the value is taken that saves the most bytes for the longest time.
+    Where most is in use the value is taken that saves the most bytes for the longest time. What is
+    placed leaves gaps, so less in use may take more. That all budgets have one least, the same
+    limits are tried for each of them, first those that may be enough.
     """
-    best, least = graph, nbytes_of(graph)
-    if least <= budget or host_budget <= 0:
+    whole = nbytes_of(graph)
+    if whole <= budget or host_budget <= 0:
         return graph
     spans = lifetimes(graph, graph.temps)
     live = [0] * len(graph.calls)
@@ -56,25 +62,30 @@ def offloaded(
         for i in range(steps[0], steps[-1] + 1) if steps else ():
             live[i] += span.nbytes
     most = max(live, default=0)
-    target, is_all = most - (least - budget), False
-    while least > budget and not is_all:
-        chosen, is_all = _chosen(
-            [
-                _Idle(temp, after, before, graph.temps[temp])
-                for temp, steps in enumerate(_steps_of(graph))
-                for after, before in pairwise(steps)
-                if before - after > 1 and graph.temps[temp]
-            ],
-            live,
-            target,
-            host_budget,
-        )
-        found = _with_copies(graph, chosen)
-        nbytes = nbytes_of(found)
-        if nbytes < least:
-            best, least = found, nbytes
-        target -= max(nbytes - budget, most // 64, 1)  # what is placed leaves gaps
-    return best
+    chosen, peaks = list[_Idle](), [most]
+    picks = _picks(graph, live, host_budget)
+    tried = {0: (whole, graph)}
+
+    def waiting(limit: int) -> tuple[int, CompiledGraph]:
+        """With as many values at the host as it takes that `limit` bytes are in use at most, or
+        with all; and what that needs."""
+        while peaks[-1] > limit and (pick := next(picks, None)) is not None:
+            chosen.append(pick)
+            peaks.append(max(live))
+        count = next((i for i, peak in enumerate(peaks) if peak <= limit), len(chosen))
+        if count not in tried:
+            made = _with_copies(graph, chosen[:count])
+            tried[count] = nbytes_of(made), made
+        return tried[count]
+
+    enough = most - (whole - budget)  # if gaps take as much as they do now
+    limits = [most - most * i // STEPS for i in range(1, STEPS + 1)]
+    for limit in sorted(limits, key=lambda n: (n > enough, abs(n - enough))):
+        nbytes, found = waiting(limit)
+        if nbytes <= budget:
+            fewer_nbytes, fewer = waiting(max(limit, enough))
+            return fewer if fewer_nbytes <= budget else found
+    return min(tried.values(), key=lambda pair: pair[0])[1]
 
 
 def copied_nbytes(graph: CompiledGraph) -> int:
@@ -92,32 +103,32 @@ def _steps_of(graph: CompiledGraph) -> list[list[int]]:
     return steps
 
 
-def _chosen(
-    idle: Sequence[_Idle], live: Sequence[int], target: int, host_budget: int
-) -> tuple[list[_Idle], bool]:
-    """What waits in the host's memory so that at most `target` bytes are in use during each call,
-    of which `live` are without that; and whether no more can."""
-    live, left, chosen = list(live), list(idle), list[_Idle]()
+def _picks(graph: CompiledGraph, live: list[int], host_budget: int) -> Iterator[_Idle]:
+    """What waits in the host's memory, in the order in which it is taken; `live` has the bytes that
+    are in use during each call, less with each of them."""
+    left = [
+        _Idle(temp, after, before, graph.temps[temp])
+        for temp, steps in enumerate(_steps_of(graph))
+        for after, before in pairwise(steps)
+        if before - after > 1 and graph.temps[temp]
+    ]
     kept: set[int] = set()
     while live:
         peak = max(range(len(live)), key=live.__getitem__)
-        if live[peak] <= target:
-            return chosen, False
         fitting = [
             p
             for p in left
             if p.after < peak < p.before and (p.temp in kept or p.nbytes <= host_budget)
         ]
         if not fitting:
-            break
+            return
         pick = max(fitting, key=lambda p: (p.worth, -p.temp, -p.after))
         left.remove(pick)
-        chosen.append(pick)
         host_budget -= 0 if pick.temp in kept else pick.nbytes
         kept.add(pick.temp)
         for i in range(pick.after + 1, pick.before):
             live[i] -= pick.nbytes
-    return chosen, True
+        yield pick
 
 
 def _with_copies(graph: CompiledGraph, chosen: Sequence[_Idle]) -> CompiledGraph:

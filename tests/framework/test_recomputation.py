@@ -106,7 +106,9 @@ def least_of(arguments):
     said = f"may take {arguments - 1} bytes, and takes {arguments} for arguments, parameters, "
     with pytest.raises(InvalidCall, match=said):  # nothing is compiled for that
         within(arguments - 1)
-    with pytest.raises(InvalidCall, match=r"give it [0-9]+, or smaller arguments") as refused:
+    with pytest.raises(
+        InvalidCall, match=r"give it [0-9]+ \([0-9.]+ MiB\), or smaller arguments"
+    ) as refused:
         within(arguments)
     return int(re.search("takes ([0-9]+) at least", str(refused.value))[1])
 
@@ -122,6 +124,8 @@ def test_a_step_within_a_budget_has_the_same_bits_and_a_lesser_one_is_refused():
     values, plan, _ = whole()
     least = least_of(plan.live_nbytes - plan._layout.live_nbytes)
     assert least < plan.live_nbytes
+    with pytest.raises(InvalidCall, match=f"takes {least} at least"):
+        within(least - 1)
     budget = stream("budget").choice((least, (least + plan.live_nbytes) // 2))
     found, again, said = within(budget)
     assert again.live_nbytes <= budget, said

@@ -81,7 +81,11 @@ def test_a_hosts_file(tmp_path):
         ("a\nb slot=2", "line 2: 'slot=2' is not slots=N"),
         ("a slots=0", "slots=0 is not a number from 1"),
         ("a slots=1 slots=2", "'slots=2' is not .* once each"),
-        ("a devices=cpu", "'cpu' in 'cpu' is not a device name"),
+        ("a slots=", "line 1: 'slots=' has no number; write slots=4"),
+        ("a slots", "line 1: 'slots' has no number"),
+        ("a slots=-2", "slots=-2 is not a number from 1"),
+        ("a slots=two", "slots=two is not a number from 1"),
+        ("a\nb devices=cpu", "line 2: 'cpu' in 'cpu' is not a device name"),
     ],
 )
 def test_a_wrong_hosts_file_is_named_by_line(tmp_path, text, said):

@@ -6,7 +6,9 @@ import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Ranks, Strategy, parallel
+from stack.parallel.agree import Agreement
 from stack.parallel.strategy import context, data, zero
+from stack.runtime import OverBudget
 
 SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 2
 
@@ -157,10 +159,11 @@ def alike(ranks):
     return said
 
 
-def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None):
+def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None, drop=0.0):
     """A step of a small model under data parallelism, whose ranks may have been given otherwise."""
     ht.manual_seed(2)
-    model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(depth)))
+    layers = [nn.Linear(6, 6) for _ in range(depth)]
+    model = nn.Sequential(*layers, *[nn.Dropout(drop)] * (drop > 0))
     optimizer = optim.SGD(model.parameters(), lr=rate)
 
     @ht.jit(memory=memory)
@@ -174,6 +177,16 @@ def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None):
     strategy = context(SIZE, "data", axis)
     with parallel(model, Mesh.present(), strategy, optimizer):
         step(np.ones((rows, 6), np.float32)).item()
+
+
+def over_budget(ranks):
+    """What each rank needs, and has not."""
+    group, needs = ranks.group, (5, 7, 6)[ranks.rank]
+
+    def make():
+        raise OverBudget(f"takes {needs} bytes", needs)
+
+    Agreement([group], ranks.rank).made(make)
 
 
 def refused(ranks):
@@ -198,6 +211,8 @@ def refused(ranks):
         lambda: one_step(memory=64 if ranks.rank == 2 else None),
         lambda: parallel(nn.Linear(2, 2), Mesh.present(), Strategy.parse(text)),
         lambda: parallel(nn.Linear(2, 2), Mesh.present(data=3 - (ranks.rank == 2)), data(SIZE)),
+        lambda: one_step(drop=0.1 * (1 + ranks.rank)),
+        lambda: over_budget(ranks),
     ):
         try:
             wrong()

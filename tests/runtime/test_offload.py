@@ -1,5 +1,7 @@
 """Values that wait in the host's memory: the same results, within fewer bytes of the device."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,19 @@ def test_values_come_back_as_they_went(engine, calls, number):
             inputs = [x * draw.choice((-1, 1)) for x in inputs]
             (got,) = ready.run([engine.put(x, calls.type.dtype) for x in inputs])
             assert engine.get(got).tobytes() == expected(inputs).tobytes(), (budget, found)
+
+
+def test_all_budgets_have_one_least(calls):
+    """Though values of many sizes leave gaps, so that less in use may take more."""
+    draw = stream("one least")
+    for room in (4000, 20000, 1 << 40):
+        graph, _ = program(calls, draw)
+        graph = replace(graph, temps=tuple(draw.randrange(1, 4000) for _ in graph.temps))
+        whole, least = temps_nbytes(graph), temps_nbytes(offloaded(graph, 0, room, temps_nbytes))
+        budgets = [least - 1, least, *(draw.randrange(whole // 4, whole) for _ in range(40))]
+        for budget in budgets:
+            found = temps_nbytes(offloaded(graph, budget, room, temps_nbytes))
+            assert found <= budget if budget >= least else found == least, (budget, room)
 
 
 def test_the_host_keeps_no_more_than_it_may(engine, calls):
