@@ -101,7 +101,11 @@ def constant(
 
     0.0 is not -0.0, NaN is NaN, 1 is also 1.0 and True. `number_of(node)` reads a captured value.
     """
-    found: Predicate = _is_constant if value is None else lambda n: _has_value(n, value)
+
+    def found(n: Node) -> bool:
+        known = number_of(n)
+        return known is not None and (value is None or same_number(known, value))
+
     checks = (found, *(() if when is None else (when,)))
     text = "constant" if value is None else repr(value)
     return Pattern(("const", *sorted(_REPEATS)), None, name, checks, False, text)
@@ -147,15 +151,6 @@ def match_ordered(pattern: Pattern, node: Node, captures: Captures) -> bool:
         if not check(node):
             return False
     return not pattern.name or captures.setdefault(pattern.name, node) is node
-
-
-def _is_constant(node: Node) -> bool:
-    return number_of(node) is not None
-
-
-def _has_value(node: Node, value: Number) -> bool:
-    found = number_of(node)
-    return found is not None and same_number(found, value)
 
 
 def _type_checks(

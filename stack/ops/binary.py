@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -28,11 +29,6 @@ from stack.ops.table import (
 Pair = tuple[Node, Node]
 
 
-def _mul(n: Node, d: Node) -> Pair:
-    a, b = n.srcs
-    return g.mul(d, b), g.mul(d, a)
-
-
 def _div(n: Node, d: Node) -> Pair:
     by_b = g.div(d, n.srcs[1])
     return by_b, g.neg(g.mul(by_b, n))
@@ -46,14 +42,10 @@ def _pow(n: Node, d: Node) -> Pair:
     return g.where(g.eq(b, zero), zero, slope), g.where(flat, zero, growth)
 
 
-def _min(n: Node, d: Node) -> Pair:
+def _extreme(is_lost: Callable[[Node, Node], Node], n: Node, d: Node) -> Pair:
+    """Of the one of two whose other one is lost: `is_lost` says whether the first of two is."""
     a, b = n.srcs
-    return _share(d, a, b, g.lt(b, a)), _share(d, a, b, g.lt(a, b))
-
-
-def _max(n: Node, d: Node) -> Pair:
-    a, b = n.srcs
-    return _share(d, a, b, g.lt(a, b)), _share(d, a, b, g.lt(b, a))
+    return _share(d, a, b, is_lost(a, b)), _share(d, a, b, is_lost(b, a))
 
 
 def _share(d: Node, a: Node, b: Node, lost: Node) -> Node:
@@ -97,7 +89,7 @@ mul: Operator = binary(
     NUMBERS,
     "a * b; integers wrap",
     by(np.multiply),
-    _mul,
+    lambda n, d: (g.mul(d, n.srcs[1]), g.mul(d, n.srcs[0])),
     sharding=elementwise((0,), (1,)),
 )
 div: Operator = binary(
@@ -118,8 +110,20 @@ pow: Operator = binary(
     expensive=True,
     smooth=_BASE,
 )
-minimum: Operator = binary("min", NUMBERS, "the lesser; NaN if one is NaN", by(np.minimum), _min)
-maximum: Operator = binary("max", NUMBERS, "the greater; NaN if one is NaN", by(np.maximum), _max)
+minimum: Operator = binary(
+    "min",
+    NUMBERS,
+    "the lesser; NaN if one is NaN",
+    by(np.minimum),
+    partial(_extreme, lambda a, b: g.lt(b, a)),
+)
+maximum: Operator = binary(
+    "max",
+    NUMBERS,
+    "the greater; NaN if one is NaN",
+    by(np.maximum),
+    partial(_extreme, lambda a, b: g.lt(a, b)),
+)
 and_: Operator = binary("and", _BITS, "bits set in both", by(np.bitwise_and))
 or_: Operator = binary("or", _BITS, "bits set in either", by(np.bitwise_or))
 xor: Operator = binary("xor", _BITS, "bits set in one", by(np.bitwise_xor))

@@ -34,21 +34,6 @@ def _cast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
     return rounded(x, n.dtype)
 
 
-def _cast_gradient(n: Node, d: Node) -> tuple[Node | None]:
-    (x,) = n.srcs
-    return (cast(d, x.dtype) if x.dtype.is_float and n.dtype.is_float else None,)
-
-
-def _lower_cast(n: Node, xs: tuple[Node, ...]) -> Node:
-    """A cast to a narrow float rounds even where the value stays wide."""
-    return tile.cast(tile.cast(xs[0], n.dtype), n.dtype.computed_in)
-
-
-def _lower_bitcast(n: Node, xs: tuple[Node, ...]) -> Node:
-    bits = tile.bitcast(tile.cast(xs[0], n.srcs[0].dtype), n.dtype)
-    return tile.cast(bits, n.dtype.computed_in)
-
-
 def _as_bits(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     dtype = need_asked(asked).dtype
     if dtype.bits != srcs[0].dtype.bits or dtype not in NUMBERS:
@@ -65,8 +50,11 @@ _CAST = define(
     1,
     lambda srcs, attrs, asked: srcs[0].with_dtype(need_asked(asked).dtype),
     _cast,
-    _cast_gradient,
-    lower=_lower_cast,
+    lambda n, d: (
+        cast(d, n.srcs[0].dtype) if n.srcs[0].dtype.is_float and n.dtype.is_float else None,
+    ),
+    # a cast to a narrow float rounds even where the value stays wide
+    lower=lambda n, xs: tile.cast(tile.cast(xs[0], n.dtype), n.dtype.computed_in),
     sharding=Sharding(every_axis, lambda n: ((0,),) if is_wider(n) else (), pointwise=True),
 )
 _BITCAST = define(
@@ -77,7 +65,9 @@ _BITCAST = define(
     1,
     _as_bits,
     lambda n, xs: np.ascontiguousarray(xs[0]).view(NUMPY[n.dtype]).reshape(n.shape),
-    lower=_lower_bitcast,
+    lower=lambda n, xs: tile.cast(
+        tile.bitcast(tile.cast(xs[0], n.srcs[0].dtype), n.dtype), n.dtype.computed_in
+    ),
     sharding=elementwise(),
 )
 

@@ -45,11 +45,6 @@ def _lower_floordiv(n: Node, xs: tuple[Node, ...]) -> Node:
     return tile.where(_off(r, b), tile.sub(q, 1), q)
 
 
-def _mod_gradient(n: Node, d: Node) -> tuple[Node, Node]:
-    a, b = n.srcs
-    return d, g.neg(g.mul(d, g.floordiv(a, b)))
-
-
 _DIVISOR = (None, (0.5, 2.0))
 
 floordiv: Operator = binary(
@@ -66,7 +61,7 @@ mod: Operator = binary(
     "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the sign of "
     "a zero is open",
     by(np.remainder),
-    _mod_gradient,
+    lambda n, d: (d, g.neg(g.mul(d, g.floordiv(*n.srcs)))),
     lower=_lower_mod,
     smooth=_DIVISOR,
 )

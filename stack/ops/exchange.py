@@ -151,10 +151,6 @@ def _on_root(n: Node, ranks: RankValues) -> list[NDArray]:
     return [total if rank == n["root"] else np.zeros_like(total) for rank in range(len(ranks))]
 
 
-def _transposed(n: Node, ranks: RankValues) -> list[NDArray]:
-    return list(np.stack(_firsts(ranks), 1))
-
-
 def _partly_transposed(n: Node, ranks: RankValues) -> list[NDArray]:
     sent = []
     for x, counts in (operands for operands in ranks if operands is not None):
@@ -342,7 +338,7 @@ _ALL_TO_ALL = _row(
     "",
     "at index i of the first axis what rank i has at the index of this rank",
     _parts_type,
-    _transposed,
+    lambda n, ranks: list(np.stack(_firsts(ranks), 1)),
     lambda n, d: (all_to_all(d, **_by(n)),),
     CollectiveKind.ALL_TO_ALL,
     lead=(1, 1),

@@ -88,7 +88,13 @@ class Addend:
     @property
     def operands(self) -> list[tuple[Node, Moves]]:
         """What the value is computed from, below movements."""
-        return [_below_moves(s) for s in self.value.srcs]
+        found = []
+        for below in self.value.srcs:
+            moves = Moves()
+            while below.op in ("permute", "reshape"):
+                below, moves = below.srcs[0], (below, *moves)
+            found.append((below, moves))
+        return found
 
     def moved(self, value: Node) -> Node:
         """Another value of the same type moved as this one."""
@@ -109,13 +115,6 @@ def addends(n: Node) -> list[Addend]:
         else:
             found.append(Addend(x, moves))
     return found
-
-
-def _below_moves(n: Node) -> tuple[Node, Moves]:
-    moves = Moves()
-    while n.op in ("permute", "reshape"):
-        n, moves = n.srcs[0], (n, *moves)
-    return n, moves
 
 
 def summed_after(

@@ -61,11 +61,6 @@ def _scatter(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
     return rounded(total.reshape(n.shape), n.dtype)
 
 
-def _gather_gradient(n: Node, d: Node) -> tuple[Node, None]:
-    x, index = n.srcs
-    return scatter("sum", g.full_like(x, 0), index, d, n["axis"], n["batch"]), None
-
-
 def _scatter_gradient(n: Node, d: Node) -> tuple[Node, None, Node]:
     """Of "set", what an update replaces has none, and each update that of its place."""
     base, index, updates = n.srcs
@@ -176,7 +171,10 @@ _GATHER = define(
     2,
     _taken,
     _gather,
-    _gather_gradient,
+    lambda n, d: (
+        scatter("sum", g.full_like(n.srcs[0], 0), n.srcs[1], d, n["axis"], n["batch"]),
+        None,
+    ),
     attrs=frozenset({"axis", "batch"}),
     data=(0,),
     sharding=Sharding(_taken_links, linear_in((0,)), _shifted),

@@ -14,7 +14,7 @@ from stack import ops as g
 from stack.ops.numeric import canonical
 from stack.ops.operator import Attrs, OpKind
 from stack.ops.rules import need, need_asked
-from stack.ops.sharding import Link, Sharding, Share, same_attributes
+from stack.ops.sharding import Link, Sharding, same_attributes
 from stack.ops.table import ALL, NUMBERS, define, rounded
 
 Number = float | int | bool
@@ -60,12 +60,6 @@ _CONST = define(
 )
 
 
-def _counted(n: Node, srcs: tuple[Node, ...], type: Type, share: Share | None) -> Node:
-    if share is None:
-        return same_attributes(n, srcs, type, share)
-    return g.cast(share.positions(), n.dtype)
-
-
 _ARANGE = define(
     "arange",
     OpKind.LEAF,
@@ -74,7 +68,14 @@ _ARANGE = define(
     0,
     _line,
     lambda n, xs: rounded(np.arange(n.shape[0], dtype=np.int64), n.dtype),
-    sharding=Sharding(lambda n: [Link((), 0)], local=_counted),
+    sharding=Sharding(
+        lambda n: [Link((), 0)],
+        local=lambda n, srcs, type, share: (
+            same_attributes(n, srcs, type, share)
+            if share is None
+            else g.cast(share.positions(), n.dtype)
+        ),
+    ),
 )
 
 

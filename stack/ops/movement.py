@@ -76,16 +76,6 @@ def _unpad(n: Node, d: Node) -> tuple[Node]:
     return (slice(d, lo, [a + m for a, m in zip(lo, n.srcs[0].shape, strict=True)]),)
 
 
-def _unwindow(n: Node, d: Node) -> tuple[Node]:
-    axis: int = n["axis"]
-    return (overlap_add(d, axis, n.srcs[0].shape[axis], n["stride"], n["dilation"]),)
-
-
-def _windows_again(n: Node, d: Node) -> tuple[Node]:
-    size = n.srcs[0].shape[n["axis"] + 1]
-    return (window(d, n["axis"], size, n["stride"], n["dilation"]),)
-
-
 def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
     axis = n["axis"]
     ends = accumulate((s.shape[axis] for s in n.srcs), initial=0)
@@ -276,10 +266,6 @@ def _moves(
 _KEEPING = Sharding(unchanged_axes, linear_in((0,)))
 
 
-def _permuted_links(n: Node) -> list[Link]:
-    return [Link((p,), axis) for axis, p in enumerate(n["perm"])]
-
-
 def _expanded_links(n: Node) -> list[Link]:
     sizes = zip(n.srcs[0].shape, n.shape, strict=True)
     return [Link((axis if a == b else None,), axis) for axis, (a, b) in enumerate(sizes)]
@@ -306,18 +292,6 @@ def _cut(n: Node, srcs: tuple[Node, ...], type: Type, share: Share | None) -> No
     return slice(x, n["start"], stop, n["step"])
 
 
-def _flipped_links(n: Node) -> list[Link]:
-    return [Link((axis,), axis) for axis in range(len(n.shape)) if axis not in n["axes"]]
-
-
-def _joined_links(n: Node) -> list[Link]:
-    return [Link((i,) * len(n.srcs), i) for i in range(len(n.shape)) if i != n["axis"]]
-
-
-def _all_linear(n: Node) -> Sequence[tuple[int, ...]]:
-    return (tuple(range(len(n.srcs))),) if n.dtype.is_float else ()
-
-
 _RESHAPE = _moves(
     "reshape",
     "the elements in row-major order under another shape",
@@ -333,7 +307,9 @@ _PERMUTE = _moves(
     lambda n, xs: xs[0].transpose(n["perm"]),
     lambda n, d: (permute(d, np.argsort(n["perm"]).tolist()),),
     "perm",
-    sharding=Sharding(_permuted_links, linear_in((0,))),
+    sharding=Sharding(
+        lambda n: [Link((p,), axis) for axis, p in enumerate(n["perm"])], linear_in((0,))
+    ),
 )
 _EXPAND = _moves(
     "expand",
@@ -361,7 +337,10 @@ _FLIP = _moves(
     lambda n, xs: np.flip(xs[0], n["axes"]),
     lambda n, d: (flip(d, n["axes"]),),
     "axes",
-    sharding=Sharding(_flipped_links, linear_in((0,))),
+    sharding=Sharding(
+        lambda n: [Link((axis,), axis) for axis in range(len(n.shape)) if axis not in n["axes"]],
+        linear_in((0,)),
+    ),
 )
 _PAD = _moves(
     "pad",
@@ -383,7 +362,9 @@ _WINDOW = _moves(
     ),
     _windowed,
     _window,
-    _unwindow,
+    lambda n, d: (
+        overlap_add(d, n["axis"], n.srcs[0].shape[n["axis"]], n["stride"], n["dilation"]),
+    ),
     "axis",
     "size",
     "stride",
@@ -398,7 +379,10 @@ _CONCAT = _moves(
     _unconcat,
     "axis",
     arity=None,
-    sharding=Sharding(_joined_links, _all_linear),
+    sharding=Sharding(
+        lambda n: [Link((i,) * len(n.srcs), i) for i in range(len(n.shape)) if i != n["axis"]],
+        lambda n: (tuple(range(len(n.srcs))),) if n.dtype.is_float else (),
+    ),
 )
 _CONTIGUOUS = _moves(
     "contiguous",
@@ -416,7 +400,9 @@ _OVERLAP_ADD = define(
     1,
     _overlapped,
     _overlap_add,
-    _windows_again,
+    lambda n, d: (
+        window(d, n["axis"], n.srcs[0].shape[n["axis"] + 1], n["stride"], n["dilation"]),
+    ),
     attrs=frozenset({"axis", "length", "stride", "dilation"}),
     decompose=_shifted_or_scattered,
     sharding=Sharding(_other_links, linear_in((0,))),

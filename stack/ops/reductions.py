@@ -30,18 +30,16 @@ def _reduce(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 
 def _gradient(n: Node, d: Node) -> tuple[Node]:
-    if n["kind"] == "sum":
-        return (g.expand(d, n.srcs[0].shape),)
-    return (_prod(n, d) if n["kind"] == "prod" else _extreme(n, d),)
-
-
-def _extreme(n: Node, d: Node) -> Node:
-    """Equal extremes share alike. They are counted in a wider type: f16 counts only to 2048."""
     (x,) = n.srcs
+    if n["kind"] == "sum":
+        return (g.expand(d, x.shape),)
+    if n["kind"] == "prod":
+        return (_prod(n, d),)
+    # Equal extremes share alike. They are counted in a wider type: f16 counts only to 2048.
     wide = x.dtype.computed_in
     chosen = g.cast(g.eq(x, g.expand(n, x.shape)), wide)
     share = g.div(g.cast(d, wide), reduce("sum", chosen, n["axes"]))
-    return g.cast(g.mul(chosen, g.expand(share, x.shape)), x.dtype)
+    return (g.cast(g.mul(chosen, g.expand(share, x.shape)), x.dtype),)
 
 
 def _first(n: Node, d: Node) -> tuple[Node]:
@@ -123,10 +121,6 @@ def _links(n: Node) -> list[Link]:
     ]
 
 
-def _linear(n: Node) -> Sequence[tuple[int, ...]]:
-    return ((0,),) if n["kind"] == "sum" and n.dtype.is_float else ()
-
-
 _REDUCE = define(
     "reduce",
     OpKind.REDUCE,
@@ -139,7 +133,7 @@ _REDUCE = define(
     _reduce,
     _gradient,
     attrs=frozenset({"kind", "axes"}),
-    sharding=Sharding(_links, _linear),
+    sharding=Sharding(_links, lambda n: ((0,),) if n["kind"] == "sum" and n.dtype.is_float else ()),
 )
 _EXTREME = define(
     "extreme",

@@ -28,7 +28,18 @@ def _gradient(n: Node, d: Node) -> tuple[Node]:
     kind, axis = n["kind"], n["axis"]
     if kind == "sum":
         return (g.flip(scan("sum", g.flip(d, axis), axis), axis),)
-    return (_prod(n, d) if kind == "prod" else _extreme(n, d),)
+    if kind == "prod":
+        return (_prod(n, d),)
+    # Each result came from the last element up to it that equals its own prefix's extreme.
+    (x,) = n.srcs
+    here = _position(x.shape, axis)
+    source = scan("max", g.where(g.eq(x, n), here, g.full_like(here, 0)), axis)
+    stride = g.full_like(here, int(np.prod(x.shape[axis + 1 :], dtype=np.int64)))
+    flat = g.reshape(g.arange(x.type.size), x.shape)
+    target = g.sub(flat, g.mul(g.sub(here, source), stride))
+    zeros, every = g.full((x.type.size,), 0, x.dtype), (x.type.size,)
+    came = g.scatter("sum", zeros, g.reshape(target, every), g.reshape(d, every), 0)
+    return (g.reshape(came, x.shape),)
 
 
 def _prod(n: Node, d: Node) -> Node:
@@ -45,20 +56,6 @@ def _prod(n: Node, d: Node) -> Node:
     return g.reshape(g.reduce("sum", parts, axis + 1), x.shape)
 
 
-def _extreme(n: Node, d: Node) -> Node:
-    """Each result came from the last element up to it that equals its own prefix's extreme."""
-    (x,), axis = n.srcs, n["axis"]
-    here = _position(x.shape, axis)
-    source = scan("max", g.where(g.eq(x, n), here, g.full_like(here, 0)), axis)
-    stride = g.full_like(here, int(np.prod(x.shape[axis + 1 :], dtype=np.int64)))
-    flat = g.reshape(g.arange(x.type.size), x.shape)
-    target = g.sub(flat, g.mul(g.sub(here, source), stride))
-    zeros, every = g.full((x.type.size,), 0, x.dtype), (x.type.size,)
-    return g.reshape(
-        g.scatter("sum", zeros, g.reshape(target, every), g.reshape(d, every), 0), x.shape
-    )
-
-
 def _position(shape: tuple[int, ...], axis: int) -> Node:
     """i64 coordinates along the axis."""
     line = tuple(n if i == axis else 1 for i, n in enumerate(shape))
@@ -71,10 +68,6 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[0]
 
 
-def _links(n: Node) -> list[Link]:
-    return [Link((axis,), axis) for axis in range(len(n.shape)) if axis != n["axis"]]
-
-
 _SCAN = define(
     "scan",
     OpKind.SCAN,
@@ -85,7 +78,9 @@ _SCAN = define(
     _scan,
     _gradient,
     attrs=frozenset({"kind", "axis"}),
-    sharding=Sharding(_links),
+    sharding=Sharding(
+        lambda n: [Link((axis,), axis) for axis in range(len(n.shape)) if axis != n["axis"]]
+    ),
 )
 
 

@@ -193,14 +193,6 @@ def _atan2(y: Node, x: Node) -> Node:
     return where(nan, math.nan, a)
 
 
-def _asin(x: Node) -> Node:
-    return _atan(_div(x, one("sqrt", mul(sub(1.0, x), add(x, 1.0)))))
-
-
-def _acos(x: Node) -> Node:
-    return mul(_atan_size(one("sqrt", _div(sub(1.0, x), add(x, 1.0)))), 2.0)
-
-
 # the error function
 
 _ERFC_P = (
@@ -455,10 +447,6 @@ def _popcount(n: Node, xs: tuple[Node, ...]) -> Node:
     return cast(binary("shr", mul(v, 0x0101010101010101), 56), x.dtype)
 
 
-def _trunc(x: Node) -> Node:
-    return where(_less(x, 0.0), one("ceil", x), one("floor", x))
-
-
 # references
 
 
@@ -634,7 +622,7 @@ asin: Operator = unary(
     "the angle in radians whose sine is x",
     exactly(np.arcsin),
     lambda n, d: _times(d, g.rsqrt(g.sub(_one_over(n), g.mul(n.srcs[0], n.srcs[0])))),
-    lower=_of(_asin),
+    lower=_of(lambda x: _atan(_div(x, one("sqrt", mul(sub(1.0, x), add(x, 1.0)))))),
     expensive=True,
     smooth=_WITHIN,
     face=Face(aliases=("arcsin",), in_place=True, aten="asin", onnx="Asin"),
@@ -645,7 +633,7 @@ acos: Operator = unary(
     "the angle in radians whose cosine is x",
     exactly(np.arccos),
     lambda n, d: (g.neg(g.mul(d, g.rsqrt(g.sub(_one_over(n), g.mul(n.srcs[0], n.srcs[0]))))),),
-    lower=_of(_acos),
+    lower=_of(lambda x: mul(_atan_size(one("sqrt", _div(sub(1.0, x), add(x, 1.0)))), 2.0)),
     expensive=True,
     smooth=_WITHIN,
     face=Face(aliases=("arccos",), in_place=True, aten="acos", onnx="Acos"),
@@ -739,7 +727,11 @@ def zeta(order: int, x: Node) -> Node:
 
 
 trunc: Operator = unary(
-    "trunc", FLOATS, "the nearest whole number towards 0", by(np.trunc), lower=_of(_trunc)
+    "trunc",
+    FLOATS,
+    "the nearest whole number towards 0",
+    by(np.trunc),
+    lower=_of(lambda x: where(_less(x, 0.0), one("ceil", x), one("floor", x))),
 )
 popcount: Operator = unary(
     "popcount",
