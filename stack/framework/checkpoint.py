@@ -207,7 +207,20 @@ class StateTree:
             raise self._wrong()
         ((kind, inside),) = value.items()
         if kind == _TENSOR:
-            return self._tensor(inside)
+            if not isinstance(inside, str):
+                raise self._wrong()
+            if inside not in self._arrays:
+                raise CheckpointError(
+                    f"{self._file} lacks the tensor {inside!r} that its state names"
+                )
+            if self._arrays[inside].dtype.kind == "c":
+                raise CheckpointError(
+                    f"{self._file}: the tensor {inside!r} is complex: none is saved"
+                )
+            try:
+                return tensor(self._arrays[inside], device=self._device)
+            except TensorError as error:
+                raise CheckpointError(f"{self._file}: the tensor {inside!r}: {error}") from error
         if not isinstance(inside, list):
             raise self._wrong()
         if kind == "dict":
@@ -223,18 +236,6 @@ class StateTree:
             raise self._wrong()
         parts = [self.part(v, depth + 1) for v in inside]
         return tuple(parts) if kind == "tuple" else parts
-
-    def _tensor(self, name: Any) -> Tensor:
-        if not isinstance(name, str):
-            raise self._wrong()
-        if name not in self._arrays:
-            raise CheckpointError(f"{self._file} lacks the tensor {name!r} that its state names")
-        if self._arrays[name].dtype.kind == "c":
-            raise CheckpointError(f"{self._file}: the tensor {name!r} is complex: none is saved")
-        try:
-            return tensor(self._arrays[name], device=self._device)
-        except TensorError as error:
-            raise CheckpointError(f"{self._file}: the tensor {name!r}: {error}") from error
 
     def _wrong(self) -> CheckpointError:
         return CheckpointError(_foreign(self._file, "its state has another form"))

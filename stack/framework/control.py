@@ -64,7 +64,7 @@ def scan(
         after, after_form = _tensors(carry, f"the carry of {name}")
         if after_form != form:
             raise _refused(f"scan: the carry of {name} has another structure than init")
-        made, made_form = flatten(y, _is_tensor)
+        made, made_form = flatten(y, lambda value: isinstance(value, Tensor))
         return [*after, *made], made_form
 
     carry, ys, made_form = _looped(name, step, sizes.pop(), begins, moved, reverse=reverse)
@@ -137,7 +137,8 @@ def cond(
             found, form = _tensors(function(*operands), f"what {name} gives")
             if form != shown.form or [x.node.type for x in found] != list(shown.types):
                 raise _refused(
-                    f"cond: {name} gives {_types(found)}, {name_of(true_fn)} "
+                    f"cond: {name} gives {', '.join(str(t.node.type) for t in found)}, "
+                    f"{name_of(true_fn)} "
                     f"{', '.join(str(t) for t in shown.types)}; branches give the same"
                 )
             return [Tensor(g.const(False, DType.BOOL), given[0].device), *found], Spec()
@@ -370,10 +371,6 @@ def _check_plain_leaf(name: str, n: Node) -> None:
 # structures of tensors
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
-
-
 def _tensors(tree: Any, what: str) -> tuple[list[Tensor], Spec]:
     """The tensors of a structure that has nothing else. Raises TensorError."""
     found, form = flatten(tree, lambda x: not isinstance(x, tuple | list | dict))
@@ -381,10 +378,6 @@ def _tensors(tree: Any, what: str) -> tuple[list[Tensor], Spec]:
         if not isinstance(x, Tensor):
             raise _refused(f"{what}: {x!r} is no tensor")
     return found, form
-
-
-def _types(found: Sequence[Tensor]) -> str:
-    return ", ".join(str(t.node.type) for t in found)
 
 
 def _flag(value: Any, like: Tensor | None) -> Tensor:

@@ -94,8 +94,12 @@ def derivatives(
 ) -> list[Tensor]:
     """The derivatives by the inputs of the outputs, times those that are given. They can be
     differentiated in turn. Where nothing leads they are zeros; if `strict`, a GradientError."""
-    if strict:
-        _follow(outputs)
+    for place, y in enumerate(outputs):
+        if strict and not y.requires_grad:
+            raise GradientError(
+                f"tensor {place} of those that are differentiated does not depend on the inputs, "
+                f"and strict=True was asked for\n  called at {where_called()}"
+            )
     found = grad(
         outputs, inputs, given, create_graph=True, allow_unused=strict, materialize_grads=not strict
     )
@@ -106,16 +110,6 @@ def derivatives(
                 f"is, and strict=True was asked for\n  called at {where_called()}"
             )
     return [x for x in found if x is not None]
-
-
-def _follow(outputs: Sequence[Tensor]) -> None:
-    """Raise where an output does not follow from any input."""
-    for place, y in enumerate(outputs):
-        if not y.requires_grad:
-            raise GradientError(
-                f"tensor {place} of those that are differentiated does not depend on the inputs, "
-                f"and strict=True was asked for\n  called at {where_called()}"
-            )
 
 
 def pushed(

@@ -122,10 +122,8 @@ def wider(a: DType, b: DType) -> DType:
     if a.kind == b.kind:
         return a if a.bits > b.bits else b
     signed, unsigned = (a, b) if a.kind == "i" else (b, a)
-    return signed if signed.bits > unsigned.bits else _above(unsigned, signed)
-
-
-def _above(unsigned: DType, signed: DType) -> DType:
+    if signed.bits > unsigned.bits:
+        return signed
     if unsigned.bits == 64:
         raise TensorError(
             f"no element type holds both uint64 and {NAMES[signed]}; convert one with .to(...)"

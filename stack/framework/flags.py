@@ -22,10 +22,9 @@ class Flags:
         seen = newest_change()
         if self._seen == seen:
             return True
-        held = all(_is(of(), name, value) for of, name, value in self._read)
+        held = all(
+            (holder := of()) is None or getattr(holder, name) == value
+            for of, name, value in self._read
+        )
         self._seen = seen if held else -1
         return held
-
-
-def _is(holder: object | None, name: str, value: object) -> bool:
-    return holder is None or getattr(holder, name) == value

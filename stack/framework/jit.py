@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -149,7 +149,8 @@ class Jitted(Generic[P, R]):
                 f"an argument of {self._name} is neither an array nor hashable: {error}\n"
                 f"  called at {where_called()}"
             ) from None
-        captured = _valid(plans)
+        # the first that this thread would trace the same now
+        captured = next((plan for plan in plans if plan.holds()), None)
         if captured is None:
             _, spec = flatten((args, kwargs), _is_array)
             arguments = tuple([_argument(x) for x in given])
@@ -297,14 +298,6 @@ _ARRAYS = (Tensor, np.ndarray, np.generic)
 
 def _is_array(x: Any) -> bool:
     return isinstance(x, _ARRAYS)
-
-
-def _valid(plans: Iterable[Captured]) -> Captured | None:
-    """The first that this thread would trace the same now."""
-    for captured in plans:
-        if captured.holds():
-            return captured
-    return None
 
 
 def _add_key(x: Any, given: list[Any], parts: list[Any]) -> None:

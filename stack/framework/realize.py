@@ -124,8 +124,17 @@ def isolate(cells: Iterable[Cell]) -> None:
         nodes = [c.node for c in group]
         for cell, n, array in zip(group, nodes, compute(nodes, device), strict=True):
             with store.lock:
-                if cell.node is n:  # else another thread has given it a leaf since
-                    _settle(cell, array)
+                if cell.node is not n:
+                    continue  # another thread has given it a leaf since
+                if cell.owns and cell.node in store.arrays:
+                    continue  # another thread has computed it
+                if cell.owns and cell.node in store.origins:
+                    store.bind(cell.node, array)
+                    cell.settled()
+                elif cell.requires_grad and not cell.owns:
+                    store.leaves[cell.node] = store.holding(array)
+                else:
+                    become(cell, store.holding(array))
 
 
 def by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
@@ -134,18 +143,6 @@ def by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     for cell in dict.fromkeys(cells):
         groups.setdefault(cell.device, []).append(cell)
     return groups
-
-
-def _settle(cell: Cell, array: Any) -> None:
-    if cell.owns and cell.node in store.arrays:
-        return  # another thread has computed it
-    if cell.owns and cell.node in store.origins:
-        store.bind(cell.node, array)
-        cell.settled()
-    elif cell.requires_grad and not cell.owns:
-        store.leaves[cell.node] = store.holding(array)
-    else:
-        become(cell, store.holding(array))
 
 
 def compute(nodes: Sequence[Node], device: str) -> tuple[Any, ...]:

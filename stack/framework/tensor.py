@@ -67,7 +67,7 @@ from stack.framework.within import remember
 from stack.recorder import _walk as walk
 from stack.recorder.kin import Inference, Kin
 from stack.recorder.tape import Listed, Point, Tape, number_key, read, same
-from stack.recorder.window import Step, Window
+from stack.recorder.window import Window
 from stack.runtime.array import Array
 
 Scalar = float | int | bool
@@ -1078,7 +1078,7 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
             if None not in shown:
                 return tuple(shown)
         whole = x.node
-        nodes = [reduce(_step, m.steps or (), whole) for m in all_moves]
+        nodes = [reduce(lambda x, step: step(x), m.steps or (), whole) for m in all_moves]
         device = x.device
     else:
         while True:  # another thread that begins to trace gives pending tensors leaves
@@ -1130,10 +1130,6 @@ def _copied(x: Tensor, move: Move, tracked: builtins.bool) -> Tensor | None:
         return None
     window = replace(Window.whole(move.type.shape), steps=move.steps or ())
     return on_tape(tape, tape.tape.append((read, n, window)), tracked and move.type.dtype.is_float)
-
-
-def _step(x: Node, step: Step) -> Node:
-    return step(x)
 
 
 def _window(

@@ -72,10 +72,6 @@ def independent(base_constraint: Constraint, reinterpreted_batch_ndims: int) -> 
     return replace(base_constraint, check=check, event_dim=base_constraint.event_dim + count)
 
 
-def _is_simplex(x: Tensor) -> Any:
-    return (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6)
-
-
 def _is_lower_cholesky(x: Tensor) -> Any:
     diagonal = x.diagonal(0, -2, -1)
     return (tril(x) == x).all(-1).all(-1) & (diagonal > 0).all(-1)
@@ -101,7 +97,11 @@ positive_integer = Constraint(
 real_vector = replace(independent(real, 1), text="a vector of numbers")
 nonnegative_vector = replace(independent(nonnegative, 1), text="a vector of numbers of at least 0")
 positive_vector = replace(independent(positive, 1), text="a vector of positive numbers")
-simplex = Constraint("a vector of numbers of at least 0 whose sum is 1", _is_simplex, 1)
+simplex = Constraint(
+    "a vector of numbers of at least 0 whose sum is 1",
+    lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6),
+    1,
+)
 one_hot = Constraint(
     "a vector of one 1 and else 0",
     lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),

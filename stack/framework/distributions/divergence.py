@@ -42,11 +42,6 @@ def _numbers(p: Categorical | OneHotCategorical, q: Categorical | OneHotCategori
     return (p.probs * (p.logits - q.logits)).sum(-1)
 
 
-def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
-    same = F.softplus(q.logits) - F.softplus(p.logits)
-    return p.probs * (p.logits - q.logits) + same
-
-
 def _laplace(p: Laplace, q: Laplace) -> Tensor:
     ratio, far = p.scale / q.scale, (p.loc - q.loc).abs()
     return ratio * exp(-far / p.scale) + far / q.scale - log(ratio) - 1
@@ -62,10 +57,6 @@ def _exponential(p: Exponential, q: Exponential) -> Tensor:
     return ratio - log(ratio) - 1
 
 
-def _poisson(p: Poisson, q: Poisson) -> Tensor:
-    return p.rate * log(p.rate / q.rate) - (p.rate - q.rate)
-
-
 def _gamma(p: Gamma, q: Gamma) -> Tensor:
     a, b = p.concentration, q.concentration
     rates = b * log(p.rate / q.rate) + a * (q.rate / p.rate - 1)
@@ -79,23 +70,11 @@ def _dirichlet(p: Dirichlet, q: Dirichlet) -> Tensor:
     return whole + (lgamma(b) - lgamma(a)).sum(-1) + inner
 
 
-def _beta(p: Beta, q: Beta) -> Tensor:
-    return _dirichlet(p.pair(), q.pair())
-
-
 def _several_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     off = solve_triangular(q.scale_tril, (q.loc - p.loc).unsqueeze(-1), upper=False).squeeze(-1)
     mixed = solve_triangular(q.scale_tril, p.scale_tril, upper=False)
     squares = (mixed * mixed).sum((-2, -1)) + (off * off).sum(-1)
     return q.half_log_det() - p.half_log_det() + (squares - p.event_shape[0]) / 2
-
-
-def _geometric(p: Geometric, q: Geometric) -> Tensor:
-    return -p.entropy() - log1p(-q.probs) / p.probs - q.logits
-
-
-def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
-    return _normal(Normal(p.scale * 0, p.scale), Normal(q.scale * 0, q.scale))
 
 
 def _binomial(p: Binomial, q: Binomial) -> Tensor:
@@ -136,17 +115,21 @@ _RULES: dict[tuple[type[Distribution], type[Distribution]], Rule] = {
     (Normal, Normal): _normal,
     (Categorical, Categorical): _numbers,
     (OneHotCategorical, OneHotCategorical): _numbers,
-    (Bernoulli, Bernoulli): _bernoulli,
+    (Bernoulli, Bernoulli): lambda p, q: (
+        p.probs * (p.logits - q.logits) + (F.softplus(q.logits) - F.softplus(p.logits))
+    ),
     (Laplace, Laplace): _laplace,
     (Uniform, Uniform): _uniform,
     (Exponential, Exponential): _exponential,
-    (Poisson, Poisson): _poisson,
+    (Poisson, Poisson): lambda p, q: p.rate * log(p.rate / q.rate) - (p.rate - q.rate),
     (Gamma, Gamma): _gamma,
     (Dirichlet, Dirichlet): _dirichlet,
-    (Beta, Beta): _beta,
+    (Beta, Beta): lambda p, q: _dirichlet(p.pair(), q.pair()),
     (MultivariateNormal, MultivariateNormal): _several_normal,
-    (Geometric, Geometric): _geometric,
-    (HalfNormal, HalfNormal): _half_normal,
+    (Geometric, Geometric): lambda p, q: -p.entropy() - log1p(-q.probs) / p.probs - q.logits,
+    (HalfNormal, HalfNormal): lambda p, q: _normal(
+        Normal(p.scale * 0, p.scale), Normal(q.scale * 0, q.scale)
+    ),
     (Binomial, Binomial): _binomial,
     (Independent, Independent): _independent,
     (Normal, Laplace): _normal_laplace,

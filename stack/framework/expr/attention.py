@@ -35,7 +35,13 @@ def attention_weights(
     wide = q.dtype.computed_in if q.dtype.is_narrow else None
     scores = g.matmul(q, g.transpose(k), dtype=wide)
     scores = e.mul(scores, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
-    return softmax(_masked(scores, attn_mask, is_causal), -1)
+    if is_causal:
+        scores = e.where(lower(*scores.shape[-2:]), scores, -math.inf)
+    if attn_mask is None:
+        return softmax(scores, -1)
+    if attn_mask.dtype is DType.BOOL:
+        return softmax(e.where(attn_mask, scores, -math.inf), -1)
+    return softmax(e.add(scores, attn_mask), -1)
 
 
 def attended(
@@ -69,13 +75,3 @@ def _shared(x: Node, query: Node) -> Node:
     apart = g.reshape(x, (*x.shape[:-2], 1, *x.shape[-2:]))
     grown = g.expand(apart, (*x.shape[:-2], heads // own, *x.shape[-2:]))
     return g.reshape(grown, (*x.shape[:-3], heads, *x.shape[-2:]))
-
-
-def _masked(scores: Node, mask: Node | None, is_causal: bool) -> Node:
-    if is_causal:
-        scores = e.where(lower(*scores.shape[-2:]), scores, -math.inf)
-    if mask is None:
-        return scores
-    if mask.dtype is DType.BOOL:
-        return e.where(mask, scores, -math.inf)
-    return e.add(scores, mask)

@@ -30,7 +30,12 @@ def matmul(x: Operand, y: Operand) -> Node:
     right = b if len(b.shape) > 1 else g.reshape(b, (*b.shape, 1))
     if left.shape[-1] != right.shape[-2]:
         raise TensorError(f"inner sizes differ: {text(x)} @ {text(y)}")
-    result = _flat(left, right) if len(right.shape) == 2 else _batched(left, right)
+    if len(right.shape) == 2:
+        result = _flat(left, right)
+    else:
+        batch = broadcast_shape([left.shape[:-2], right.shape[:-2]])
+        left, right = (g.broadcast(n, (*batch, *n.shape[-2:])) for n in (left, right))
+        result = g.matmul(left, right)
     rows = result.shape[-2:-1] if len(a.shape) > 1 else ()
     columns = result.shape[-1:] if len(b.shape) > 1 else ()
     return g.reshape(result, (*result.shape[:-2], *rows, *columns))
@@ -52,13 +57,6 @@ def _flat(a: Node, b: Node, dtype: DType | None = None) -> Node:
     rows = a.type.size // a.shape[-1] if a.shape[-1] else math.prod(a.shape[:-1])
     flat = g.matmul(g.reshape(a, (rows, a.shape[-1])), b, dtype)
     return g.reshape(flat, (*a.shape[:-1], b.shape[-1]))
-
-
-def _batched(a: Node, b: Node) -> Node:
-    batch = broadcast_shape([a.shape[:-2], b.shape[:-2]])
-    return g.matmul(
-        g.broadcast(a, (*batch, *a.shape[-2:])), g.broadcast(b, (*batch, *b.shape[-2:]))
-    )
 
 
 @operator(function=False, method=False, layer=True, aten="linear", onnx="Gemm")

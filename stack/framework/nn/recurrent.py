@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,12 +40,8 @@ def _gru(gates: Tensor, state: State, hidden: Hidden) -> State:
     return ((1 - z) * tanh(n + sigmoid(r + hr) * hn) + z * h,)
 
 
-def _tanh(gates: Tensor, state: State, hidden: Hidden) -> State:
-    return (tanh(gates + hidden(state[0])),)
-
-
-def _relu(gates: Tensor, state: State, hidden: Hidden) -> State:
-    return (relu(gates + hidden(state[0])),)
+def _plain(bend: Callable[[Tensor], Tensor], gates: Tensor, state: State, hidden: Hidden) -> State:
+    return (bend(gates + hidden(state[0])),)
 
 
 class _Recurrent(Module):
@@ -254,7 +251,7 @@ class RNN(_Recurrent):
         return y, h
 
 
-_STEPS = {"tanh": _tanh, "relu": _relu}
+_STEPS = {"tanh": partial(_plain, tanh), "relu": partial(_plain, relu)}
 
 
 class _Cell(Module):

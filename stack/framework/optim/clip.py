@@ -40,7 +40,11 @@ def clip_grad_norm_(
     recorded = not (under_way or error_if_nonfinite)
     if recorded and (found := _clipped(params, max_norm, norm_type)) is not None:
         return found
-    parts = [_flat_gradient(group) for group in _by_dtype(params)]
+    parts = []
+    for group in _by_dtype(params):
+        members, layout = _order(group)
+        grads = [p.grad.node for p in members if p.grad is not None]
+        parts.append((members, layout, layout.join(grads)))
     norm = _norm([g.cast(flat, DType.F32) for _, _, flat in parts], float(norm_type))
     if error_if_nonfinite and not math.isfinite(Tensor(norm, params[0].device).item()):
         raise RuntimeError(f"the {norm_type}-norm of the gradients is infinite or NaN")
@@ -130,9 +134,3 @@ def _order(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout]:
     if home is not None:
         return home.members, home.layout
     return params, FlatLayout.of([p.shape for p in params])
-
-
-def _flat_gradient(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout, Node]:
-    """The gradients one after the other."""
-    members, layout = _order(params)
-    return members, layout, layout.join([p.grad.node for p in members if p.grad is not None])

@@ -71,7 +71,11 @@ class Shard:
         cell, groups = self.flat.cell, [group for _, group, _ in members]
         self.spread = GroupSpread.of(self.layout.starts, self.layout.size, groups, cell.dtype)
         self.by_member = GroupSpread.of(range(len(groups)), len(groups), groups, DType.F32)
-        self.state = {name: _zeros(self.layout.size, cell) for name in names}
+        self.state = {}
+        for name in names:
+            state = Tensor(g.full((self.layout.size,), 0, cell.dtype), cell.device)
+            rebind(state, state.node)
+            self.state[name] = state
         self.steps = self._for_each(0)
         self.numbers = {k: self._for_each(v) for k, v in numbers.items()}
         self.together: tuple[bool, ...] | None = ()
@@ -236,12 +240,6 @@ def _copy(x: T, **changed: Any) -> T:
     return made
 
 
-def _zeros(size: int, like: Tensor) -> Tensor:
-    state = Tensor(g.full((size,), 0, like.dtype), like.device)
-    rebind(state, state.node)
-    return state
-
-
 class Optimizer:
     """Moves parameters against their gradients, all of them by one expression over a flat array.
     A class of one's own defines `update` for that; or, as in PyTorch, `step` alone, which changes
@@ -313,19 +311,16 @@ class Optimizer:
                 trace.note(self, "moving")
             for shard in self.shards:
                 take_over(shard.flat)
-                self._step(shard)
+                if not under_way and self._recorded(shard):
+                    continue
+                gradient, active = shard.gradient()
+                if any(active):
+                    shard.note_step(tuple(active))
+                    value = shard.flat.cell.node
+                    shard.flat.assign(self._moved(shard, value, gradient, active, rebind))
+                    if not under_way:  # what many steps do is not put off
+                        realize(shard.flat.cell)
         return loss
-
-    def _step(self, shard: Shard) -> None:
-        if not under_way and self._recorded(shard):
-            return
-        gradient, active = shard.gradient()
-        if any(active):
-            shard.note_step(tuple(active))
-            value = shard.flat.cell.node
-            shard.flat.assign(self._moved(shard, value, gradient, active, rebind))
-            if not under_way:  # what many steps do is not put off
-                realize(shard.flat.cell)
 
     def _recorded(self, shard: Shard) -> bool:
         """Whether the step is on a tape now; False where it is not for one."""
@@ -520,10 +515,7 @@ class Optimizer:
             for name, cell in shard.state.items():
                 if first := self.state_at_first(name):
                     rebind(cell, g.full(cell.shape, first, cell.dtype))
-        self._set_shards([*self.shards, *made])
-
-    def _set_shards(self, shards: Iterable[Shard]) -> None:
-        self.shards = tuple(shards)
+        self.shards = (*self.shards, *made)
         changed()
 
     # state

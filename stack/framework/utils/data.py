@@ -361,22 +361,19 @@ class DataLoader(Generic[T]):
     def __iter__(self) -> Iterator[Any]:
         # Drawn for any number of workers, so that the order of samples does not depend on it.
         seed = randint(0, 2**31, (), generator=self.generator, device=_place(self.generator))
-        source, requests = self._source(), self._requests()
+        source: _Numbered | _Iterated
+        requests: Iterable[Any]
+        if self._iterates:
+            source = _Iterated(self.dataset, self.collate_fn, self.batch_size, self.drop_last)
+            requests = repeat(None)
+        else:
+            source = _Numbered(self.dataset, self.collate_fn, self.batch_sampler is None)
+            found = self.sampler if self.batch_sampler is None else self.batch_sampler
+            assert found is not None
+            requests = found
         if self.num_workers:
             return self._from_workers(source, requests, int(seed.item()))
         return self._from_here(source, requests)
-
-    def _source(self) -> _Numbered | _Iterated:
-        if self._iterates:
-            return _Iterated(self.dataset, self.collate_fn, self.batch_size, self.drop_last)
-        return _Numbered(self.dataset, self.collate_fn, self.batch_sampler is None)
-
-    def _requests(self) -> Iterable[Any]:
-        if self._iterates:
-            return repeat(None)
-        found = self.sampler if self.batch_sampler is None else self.batch_sampler
-        assert found is not None
-        return found
 
     def _from_here(self, source: _Numbered | _Iterated, requests: Iterable[Any]) -> Iterator[Any]:
         answers = source.answers()
@@ -390,7 +387,12 @@ class DataLoader(Generic[T]):
     def _from_workers(
         self, source: _Numbered | _Iterated, requests: Iterable[Any], seed: int
     ) -> Iterator[Any]:
-        workers = self._workers or self._started(source)
+        workers = self._workers
+        if workers is None:
+            how = self.multiprocessing_context
+            context = get_context(how or "fork") if how is None or isinstance(how, str) else how
+            workers = Workers(source, self.num_workers, self.worker_init_fn, self.timeout, context)
+            weakref.finalize(self, workers.close)
         self._workers = workers if self.persistent_workers else None
         ahead = self.num_workers * (self.prefetch_factor or 2)
         try:
@@ -401,13 +403,6 @@ class DataLoader(Generic[T]):
         finally:
             if self._workers is not workers:
                 workers.close()
-
-    def _started(self, source: _Numbered | _Iterated) -> Workers:
-        how = self.multiprocessing_context
-        context = get_context(how or "fork") if how is None or isinstance(how, str) else how
-        made = Workers(source, self.num_workers, self.worker_init_fn, self.timeout, context)
-        weakref.finalize(self, made.close)
-        return made
 
     def __len__(self) -> int:
         if self._iterates:
