@@ -85,7 +85,32 @@ class World:
                 f"the environment lacks {', '.join(missing)}: this process is no rank of a job; "
                 "start it by `hal run -n 2 SCRIPT`"
             )
-        world = _world({name: given[PREFIX + name] for name in _NAMES})
+        texts = {name: given[PREFIX + name] for name in _NAMES}
+        try:
+            deadline_s = float(texts["DEADLINE_S"])
+        except ValueError:
+            deadline_s = nan
+        world = World(
+            _whole(texts, "RANK"),
+            _whole(texts, "SIZE"),
+            _whole(texts, "LOCAL_RANK"),
+            _whole(texts, "LOCAL_SIZE"),
+            texts["HOST"],
+            texts["DEVICE"],
+            texts["STORE"],
+            texts["TOKEN"],
+            texts["JOB"],
+            seconds_of(PREFIX + "DEADLINE_S", deadline_s, texts["DEADLINE_S"]),
+            _whole(texts, "RESTART"),
+            _whole(texts, "PROCESS"),
+        )
+        _within(world.rank, world.size, "RANK", "SIZE")
+        _within(world.local_rank, world.local_size, "LOCAL_RANK", "LOCAL_SIZE")
+        if world.local_size > world.size:
+            raise InvalidCall(
+                f"{PREFIX}LOCAL_SIZE is {world.local_size}, more than {PREFIX}SIZE, {world.size}"
+            )
+        host_and_port(world.store)
         return replace(world, member=given.get(PREFIX + MEMBER, ""))
 
     @property
@@ -143,31 +168,6 @@ def taken(rank: int, process: int, host: str) -> str:
     )
 
 
-def _world(texts: Mapping[str, str]) -> World:
-    world = World(
-        _whole(texts, "RANK"),
-        _whole(texts, "SIZE"),
-        _whole(texts, "LOCAL_RANK"),
-        _whole(texts, "LOCAL_SIZE"),
-        texts["HOST"],
-        texts["DEVICE"],
-        texts["STORE"],
-        texts["TOKEN"],
-        texts["JOB"],
-        _seconds(texts, "DEADLINE_S"),
-        _whole(texts, "RESTART"),
-        _whole(texts, "PROCESS"),
-    )
-    _within(world.rank, world.size, "RANK", "SIZE")
-    _within(world.local_rank, world.local_size, "LOCAL_RANK", "LOCAL_SIZE")
-    if world.local_size > world.size:
-        raise InvalidCall(
-            f"{PREFIX}LOCAL_SIZE is {world.local_size}, more than {PREFIX}SIZE, {world.size}"
-        )
-    host_and_port(world.store)
-    return world
-
-
 def _within(rank: int, size: int, rank_name: str, size_name: str) -> None:
     if rank >= size:
         raise InvalidCall(
@@ -180,14 +180,6 @@ def _whole(texts: Mapping[str, str], name: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise InvalidCall(f"{PREFIX}{name} is {text!r}; it must be a whole number")
     return int(text)
-
-
-def _seconds(texts: Mapping[str, str], name: str) -> float:
-    try:
-        seconds = float(texts[name])
-    except ValueError:
-        seconds = nan
-    return seconds_of(PREFIX + name, seconds, texts[name])
 
 
 def seconds_of(name: str, seconds: float, said: str = "") -> float:

@@ -105,7 +105,14 @@ class AlgorithmChooser:
     def estimates(self, call: Demand) -> list[Estimate]:
         """What there is for a call, the fastest first."""
         call = _rounded(call)
-        ratios = {name: self._ratio(name, call) for name in self._candidates(call)}
+        flat = self._network.levels == 0
+        names = [n for n in ALGORITHMS[call.kind] if not (flat and n == HIERARCHICAL)]
+        coarse = self._cut([n for n in names if (call.kind, n) in CUTTING], CUTS[1], call)
+        best = sorted(coarse, key=lambda n: (self._predicted(n, call), n))[:1]
+        fine = self._cut([n.partition("/")[0] for n in best], CUTS[2], call)
+        measured = {r.algorithm for r in self._rows if r.kind is call.kind}
+        candidates = dict.fromkeys([*names, *coarse, *fine, *sorted(measured)])
+        ratios = {name: self._ratio(name, call) for name in candidates}
         known = [ratio for ratio in ratios.values() if ratio is not None]
         others = median(known) if known else 1.0
         found = [
@@ -119,15 +126,6 @@ class AlgorithmChooser:
 
     def _rule(self, call: Demand) -> Override | None:
         return next((r for r in self._rules if r.holds(call.kind, call.nbytes)), None)
-
-    def _candidates(self, call: Demand) -> list[str]:
-        flat = self._network.levels == 0
-        names = [n for n in ALGORITHMS[call.kind] if not (flat and n == HIERARCHICAL)]
-        coarse = self._cut([n for n in names if (call.kind, n) in CUTTING], CUTS[1], call)
-        best = sorted(coarse, key=lambda n: (self._predicted(n, call), n))[:1]
-        fine = self._cut([n.partition("/")[0] for n in best], CUTS[2], call)
-        known = {r.algorithm for r in self._rows if r.kind is call.kind}
-        return list(dict.fromkeys([*names, *coarse, *fine, *sorted(known)]))
 
     def _cut(self, names: Sequence[str], cut: int, call: Demand) -> list[str]:
         """Those that may be cut so, and are still of few steps and of parts worth a message."""

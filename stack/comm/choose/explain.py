@@ -20,26 +20,20 @@ def explain(
     predicted. What runs is not the fastest where a rule of the user says so.
     """
     calls = [Demand(kind, nbytes, element) for nbytes in sizes]
-    tables = [_best(chooser.estimates(call)) for call in calls]
+    tables: list[dict[str, Estimate]] = []
+    for call in calls:
+        fastest: dict[str, Estimate] = {}  # of each algorithm, as estimates come in order
+        for estimate in chooser.estimates(call):
+            fastest.setdefault(estimate.algorithm.partition("/")[0], estimate)
+        tables.append(fastest)
     names = sorted(tables[0])
     lines = [["bytes", "runs", *names]]
     for call, table in zip(calls, tables, strict=True):
-        cells = [_cell(table[name]) for name in names]
+        found = (table[name] for name in names)
+        cells = [f"{e.seconds * 1e6:.1f}{'*' if e.measured else ''}" for e in found]
         lines.append([str(call.nbytes), chooser.algorithm(call), *cells])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
         for line in lines
     )
-
-
-def _best(estimates: Iterable[Estimate]) -> dict[str, Estimate]:
-    """The fastest estimate of each algorithm; estimates come in order."""
-    found: dict[str, Estimate] = {}
-    for estimate in estimates:
-        found.setdefault(estimate.algorithm.partition("/")[0], estimate)
-    return found
-
-
-def _cell(estimate: Estimate) -> str:
-    return f"{estimate.seconds * 1e6:.1f}{'*' if estimate.measured else ''}"

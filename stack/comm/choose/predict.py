@@ -84,7 +84,9 @@ class _Walk:
             self.go_on()
             at, index, node = heappop(self.queue)
             if node < 0:
-                self._arrive(~node, at)
+                rank, _, step = self.order.step(self.program, ~node)
+                seconds = self._nbytes(rank, step.dst) / self.network.added[rank]
+                self.ends[~node] = self._work(rank, at, seconds)
             else:
                 start = self._start(node)
                 if at < start and self.queue and self.queue[0][0] < start:
@@ -152,12 +154,6 @@ class _Walk:
         """Occupy the rank's processor, from `at` on at the earliest; gives the end."""
         self.processor[rank] = max(at, self.processor[rank]) + seconds
         return self.processor[rank]
-
-    def _arrive(self, node: int, at: float) -> None:
-        """Add what has come."""
-        rank, _, step = self.order.step(self.program, node)
-        seconds = self._nbytes(rank, step.dst) / self.network.added[rank]
-        self.ends[node] = self._work(rank, at, seconds)
 
     def _ports(self, source: int, dest: int) -> tuple[Port, Port]:
         here, there = self.network.places[source], self.network.places[dest]

@@ -41,9 +41,13 @@ class NativeCall:
 
     def __post_init__(self) -> None:
         counts = None if self.counts is None else tuple(map(int, self.counts))
+        digest = 0  # of counts that all ranks must have; 0 for none
+        if counts is not None:
+            hashed = hashlib.blake2b(repr(counts).encode(), digest_size=8)
+            digest = int.from_bytes(hashed.digest()) | 1
         facts = {
             "count": self.count,
-            "digest": _digest(counts),
+            "digest": digest,
             "name": learn(self.name),
             "kind": self.kind,
             "dtype": self.dtype,
@@ -104,10 +108,3 @@ class EqualCalls(dict[int, NativeCall]):
         kind, dtype, reduce, root = self._of
         self[count] = made = NativeCall(kind, dtype, count, root, reduce)
         return made
-
-
-def _digest(counts: tuple[int, ...] | None) -> int:
-    """What stands for counts that all ranks must have; 0 for none."""
-    if counts is None:
-        return 0
-    return int.from_bytes(hashlib.blake2b(repr(counts).encode(), digest_size=8).digest()) | 1

@@ -133,7 +133,11 @@ class Listeners:
 
     def card(self, size: int) -> Card:
         token = secrets.token_hex(16)
-        place = (os.getpid(), socket.gethostname(), _boot())
+        try:
+            boot = _BOOT.read_text().strip()  # tells the kernel that runs here from all others
+        except OSError as error:
+            raise PluginError(f"a group needs {_BOOT}: {error}; mount proc at /proc") from error
+        place = (os.getpid(), socket.gethostname(), boot)
         return Card(VERSION, size, *place, self.local_name, self.address, self.port, token)
 
     def await_all(
@@ -219,14 +223,6 @@ def address_towards(host: str, port: int) -> str:
         ) from error
 
 
-def _boot() -> str:
-    """What tells the kernel that runs here from all others."""
-    try:
-        return _BOOT.read_text().strip()
-    except OSError as error:
-        raise PluginError(f"a group needs {_BOOT}: {error}; mount proc at /proc") from error
-
-
 class Links:
     """This rank's connections to the others, by rank and purpose, and the key that both ends of
     each know."""
@@ -266,7 +262,8 @@ class Links:
     def _connect(self, other: int, purpose: str, address: bytes | tuple[str, int]) -> bool:
         """Connect and prove which rank this is; False where nobody of this user listens. Who is
         dropped because many others come, too, tries again."""
-        where = f"rank {other} at {_said(address)}"
+        said = repr(address) if isinstance(address, bytes) else f"{address[0]}:{address[1]}"
+        where = f"rank {other} at {said}"
         while True:
             try:
                 return self._attempt(other, purpose, address)
@@ -285,7 +282,12 @@ class Links:
 
     def _attempt(self, other: int, purpose: str, address: bytes | tuple[str, int]) -> bool:
         with ExitStack() as stack:
-            link = stack.enter_context(_socket_for(address))
+            if isinstance(address, bytes):
+                link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            else:
+                link = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stack.enter_context(link)
             link.settimeout(self._deadline.left_s)
             link.connect(address)
             if link.family == socket.AF_UNIX and not of_this_user(link):
@@ -326,15 +328,3 @@ class Links:
     def close(self) -> None:
         for link, _ in self._links.values():
             link.close()
-
-
-def _socket_for(address: bytes | tuple[str, int]) -> socket.socket:
-    if isinstance(address, bytes):
-        return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    link = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return link
-
-
-def _said(address: bytes | tuple[str, int]) -> str:
-    return repr(address) if isinstance(address, bytes) else f"{address[0]}:{address[1]}"

@@ -209,14 +209,13 @@ def take_place(
             return
         if found is not None:
             theirs = json.loads(found)
-            raise InvalidCall(_taken(rank, theirs["process"], theirs["host"])) from None
+            process, host = theirs["process"], theirs["host"]
+            text = taken(rank, process, host)
+            if (process, host) == (os.getpid(), socket.gethostname()):
+                text = f"rank {rank} is taken: this process has joined the group already; "
+                text += "close it first"
+            raise InvalidCall(text) from None
     raise refused
-
-
-def _taken(rank: int, process: int, host: str) -> str:
-    if (process, host) == (os.getpid(), socket.gethostname()):
-        return f"rank {rank} is taken: this process has joined the group already; close it first"
-    return taken(rank, process, host)
 
 
 def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]:

@@ -251,15 +251,14 @@ class MpiMember(Engine):
         moved_s = time.monotonic()
         while not (self._left and not self._lanes):
             with self._changed:
-                if not self._lanes and not self._changed.wait_for(self._has_news, _IDLE_S):
+                if not self._lanes and not self._changed.wait_for(
+                    lambda: bool(self._lanes) or self._left, _IDLE_S
+                ):
                     continue
                 moved = [self._move_lane(lane) for lane in list(self._lanes)]
             now_s = time.monotonic()
             moved_s = now_s if any(moved) else moved_s
             time.sleep(_nap_s(now_s - moved_s))
-
-    def _has_news(self) -> bool:
-        return bool(self._lanes) or self._left
 
     def _move_lane(self, lane: Lane) -> bool:
         queue = self._lanes[lane]

@@ -100,7 +100,10 @@ def _faults(
     written = list(memory.cells(step.dst))
     for operand in (step.src, step.other):
         read = list(memory.cells(operand))
-        if not set(read) & set(written) and not _smeared(step.dst, operand, memory):
+        # in place, in a kind whose OUTPUT overlaps INPUT anywhere, and from one to the other
+        places = step.dst.place is ChunkPlace.OUTPUT and operand.place is ChunkPlace.INPUT
+        smeared = memory.smeared and places and step.dst.count > 0 and operand.count > 0
+        if not set(read) & set(written) and not smeared:
             continue
         if step.op not in _ADDS or read != written:
             yield "it reads and writes the same memory, shifted or in a copy", print_span(operand)
@@ -108,9 +111,3 @@ def _faults(
 
 def _list(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers)) or "none"
-
-
-def _smeared(dst: Span, src: Span, memory: RankMemory) -> bool:
-    """In place, in a kind whose OUTPUT overlaps INPUT anywhere: a step from one to the other."""
-    places = dst.place is ChunkPlace.OUTPUT and src.place is ChunkPlace.INPUT
-    return memory.smeared and places and dst.count > 0 and src.count > 0

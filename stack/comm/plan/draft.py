@@ -66,12 +66,14 @@ class Draft:
         self.size = size
         self.root = root
         self._go_on = go_on
-        self._ranks = [_RankDraft(memory_of(self.shape, r), self._chunks(r)) for r in range(size)]
-
-    def _chunks(self, rank: int) -> dict[tuple[ChunkPlace, int], int]:
-        """The chunk of INPUT and OUTPUT that is of each block."""
         places = (ChunkPlace.INPUT, ChunkPlace.OUTPUT)
-        return {(p, b): i for p in places for i, b in enumerate(blocks(self.shape, rank, p))}
+        self._ranks = [
+            _RankDraft(
+                memory_of(self.shape, r),
+                {(p, b): i for p in places for i, b in enumerate(blocks(self.shape, r, p))},
+            )
+            for r in range(size)
+        ]
 
     def given(self, rank: int, block: int) -> Chunk:
         """The chunk of INPUT that holds the block."""
@@ -220,12 +222,11 @@ def runs(*lists: Sequence[Chunk]) -> list[tuple[Span, ...]]:
     """Lists of chunks, which go together one by one, as spans: as few as there can be."""
     found: list[list[Span]] = []
     for chunks in zip(*lists, strict=True):
-        if found and all(map(_follows, found[-1], chunks)):
+        if found and all(
+            chunk == (s.place, s.start + s.count)
+            for s, chunk in zip(found[-1], chunks, strict=True)
+        ):
             found[-1] = [Span(s.place, s.start, s.count + 1) for s in found[-1]]
         else:
             found.append([Span(place, index) for place, index in chunks])
     return [tuple(spans) for spans in found]
-
-
-def _follows(span: Span, chunk: Chunk) -> bool:
-    return chunk == (span.place, span.start + span.count)

@@ -260,7 +260,14 @@ class Table:
         yield from self._tell(key, value)
         if before is None:
             for client in sorted(self._waiting.pop(key, ())):
-                yield from self._came(client, key)
+                known = self._clients[client]
+                waiter = known.waiter
+                assert waiter is not None, "who waits for a key has a waiter"
+                waiter.missing.discard(key)
+                if not waiter.missing:
+                    known.waiter = None
+                    request = waiter.request
+                    yield _to(client, request, Code.DONE, *self._wanted(request))
 
     def _remove(self, key: bytes, why: str) -> Iterator[Delivery]:
         self.room += _nbytes(key, self._values.pop(key))
@@ -275,16 +282,6 @@ class Table:
             for number, prefix in known.watches:
                 if key.startswith(prefix):
                     yield Delivery(client, Message(Code.CHANGED, number, fields))
-
-    def _came(self, client: int, key: bytes) -> Iterator[Delivery]:
-        known = self._clients[client]
-        waiter = known.waiter
-        assert waiter is not None, "who waits for a key has a waiter"
-        waiter.missing.discard(key)
-        if waiter.missing:
-            return
-        known.waiter = None
-        yield _to(client, waiter.request, Code.DONE, *self._wanted(waiter.request))
 
     def _wanted(self, request: Message) -> tuple[bytes, ...]:
         return (self._values[request.fields[0]],) if request.code is Code.GET else ()

@@ -25,8 +25,12 @@ def all_reduce(request: Request) -> Program:
     levels = [list(level) for _, level in groupby(nodes(top), lambda n: n.level)]
     for level in levels:
         final = level[0].level == top.level
-        shares = [share for node in level for share in _shares(node, wide)]
-        jobs = [_job(sums, share, final) for share in shares if final or len(share[0]) > 1]
+        jobs = []
+        for ranks, blocks in (share for node in level for share in _shares(node, wide)):
+            if final or len(ranks) > 1:
+                parts, room = [sums.at(rank, blocks) for rank in ranks], sums.room(ranks[0], blocks)
+                end = sums.room(ranks[0], blocks, final)
+                jobs.append(PartialSum(ranks, parts, room, end, final))
         if jobs:
             add_in_turns(made, jobs)
     for level in reversed(levels):
@@ -69,10 +73,3 @@ def holder(node: Node, block: int, wide: list[int]) -> int:
     width = wide[node.level - 1]
     digit = block // prod(wide[node.level :]) % width
     return holder(node.children[digit * len(node.children) // width], block, wide)
-
-
-def _job(sums: Partials, share: Share, final: bool) -> PartialSum:
-    ranks, blocks = share
-    parts = [sums.at(rank, blocks) for rank in ranks]
-    room = sums.room(ranks[0], blocks)
-    return PartialSum(ranks, parts, room, sums.room(ranks[0], blocks, final), final)

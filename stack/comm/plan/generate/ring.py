@@ -68,13 +68,9 @@ def _ring(request: Request, first: int = 0) -> list[int]:
     the ring enters each host once."""
     places = request.places or ((),) * request.size
     ranks = sorted(range(request.size), key=lambda r: (r - first) % request.size)
-    hosts = sorted(set(places), key=lambda p: (_differs(p, places[first]), p))
+    near = places[first]  # what is near it comes before what is far from it
+    hosts = sorted(set(places), key=lambda p: ([a != b for a, b in zip(p, near, strict=True)], p))
     return [rank for host in hosts for rank in ranks if places[rank] == host]
-
-
-def _differs(place: tuple[int, ...], other: tuple[int, ...]) -> tuple[bool, ...]:
-    """Sorts what is near a place before what is far from it."""
-    return tuple(a != b for a, b in zip(place, other, strict=True))
 
 
 def _blocks(rank: int, request: Request) -> range:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stack.comm.plan.draft import Draft
 from stack.comm.plan.generate.request import Partials, Request, draft
 from stack.comm.plan.program import Program
 
@@ -70,11 +69,9 @@ def all_reduce(request: Request) -> Program:
                         put = sums.room(parent, [block], final)
                         made.send_reduce(child, taken, parent, put, own, final)
             if turn >= lag:
-                _down(made, tree, half * request.cut + turn - lag)
+                block = half * request.cut + turn - lag
+                for parent in tree.down:
+                    for child in tree.children[parent]:
+                        put = [made.result(child, block)]
+                        made.send(parent, [made.result(parent, block)], child, put)
     return made.program()
-
-
-def _down(made: Draft, tree: Tree, block: int) -> None:
-    for parent in tree.down:
-        for child in tree.children[parent]:
-            made.send(parent, [made.result(parent, block)], child, [made.result(child, block)])
