@@ -122,10 +122,10 @@ class Durations:
     backward: Fraction = Fraction(1)
     weights: Fraction = Fraction(1)
 
-    def of(self, what: Pass, divides: bool) -> Fraction:
-        if what == "F":
+    def of(self, entry: Entry, divides: bool) -> Fraction:
+        if entry.what == "F":
             return self.forward
-        if what == "W":
+        if entry.what == "W":
             return self.weights
         return self.backward if divides else self.backward + self.weights
 
@@ -171,7 +171,7 @@ def walk(schedule: Schedule, durations: Durations = Durations()) -> Walked:
             while row and all(need in times for need in before(row[0], depth)):
                 entry = row.popleft()
                 ready = max([free[rank], *(times[need][1] for need in before(entry, depth))])
-                free[rank] = ready + durations.of(entry.what, divides)
+                free[rank] = ready + durations.of(entry, divides)
                 times[entry] = ready, free[rank]
                 went = True
         if not went:
@@ -182,9 +182,7 @@ def walk(schedule: Schedule, durations: Durations = Durations()) -> Walked:
                 if row
             )
             raise InvalidCall(f"the schedule never ends: {waits}")
-    work = tuple(
-        sum((durations.of(e.what, divides) for e in row), Fraction(0)) for row in schedule.rows
-    )
+    work = tuple(sum((durations.of(e, divides) for e in row), Fraction(0)) for row in schedule.rows)
     held = tuple(_held(row, divides) for row in schedule.rows)
     return Walked(times, max(free), work, held)
 

@@ -95,6 +95,7 @@ class Recording:
         """Graphs and launchables, to be retired with this."""
         weakref.finalize(self, programs.retire, self.handles).atexit = False
         self._calls = graph.calls
+        self._stretches = self._between_waits()
         self._cuts: dict[int, tuple[list[PlanStep], int]] = {}
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
         self.loaded = programs.load(sources)
@@ -130,22 +131,32 @@ class Recording:
     def _parts(self, cut: int) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
         """The parts in order, each with the calls that it is made of; none has calls on both sides
         of `cut`."""
-        for side in (self._calls[:cut], self._calls[cut:]):
-            for recordable, group in groupby(side, self._recordable):
+        numbered = list(zip(self._calls, self._stretches, strict=True))
+        for side in (numbered[:cut], numbered[cut:]):
+            for (recordable, _), pairs in groupby(side, lambda p: (self._recordable(p[0]), p[1])):
+                group = [call for call, _ in pairs]
                 if recordable:
-                    recorded = list(group)
                     slots: dict[BufferRange, Slot] = {}
-                    after = dependencies([self._placement.access(call) for call in recorded])
+                    after = dependencies([self._placement.access(call) for call in group])
                     commands = [
                         self._command(c, slots, a)
-                        for c, a in zip(recorded, after, strict=True)
+                        for c, a in zip(group, after, strict=True)
                         if isinstance(c, KernelCall | CopyCall)
                     ]
                     graph = self._device.record(commands)
                     self.handles.append(graph)
-                    yield Replay(graph, list(slots)), recorded
+                    yield Replay(graph, list(slots)), group
                 else:
                     yield from ((self._single(call), (call,)) for call in group)
+
+    def _between_waits(self) -> list[int]:
+        """Of each call how many before it, or it, wait for exchanges: it is no part of one with a
+        call that does so later, and begins before."""
+        exchanges = [isinstance(call, ExchangeCall) for call in self._calls]
+        if not any(exchanges):
+            return [0] * len(exchanges)
+        waits = needs([self._placement.access(call) for call in self._calls], exchanges)
+        return list(accumulate(bool(w) and not e for w, e in zip(waits, exchanges, strict=True)))
 
     def _recordable(self, call: Call) -> bool:
         """A graph takes no array of the run as a side of a copy, since copies have no slots, and no

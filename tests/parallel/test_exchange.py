@@ -21,7 +21,7 @@ from stack.compiler.tune.tunable import tunables
 from stack.framework.reverse import gradients
 from stack.ir.world import RankProgram, interpret_world
 from stack.runtime import engine_of
-from stack.runtime.exchange import needs
+from stack.runtime.exchange import Exchange, needs
 from stack.runtime.hazards import Access, ByteRange
 from tests.comm.engine.crew import crews
 
@@ -177,6 +177,15 @@ def test_each_exchange_is_waited_for_once_and_only_by_what_touches_its_bytes():
     accesses = [touches(0), touches(0), touches(1), touches(1), touches(0, 2), touches(0, 1)]
     is_exchange = [False, True, False, True, False, False]
     assert needs(accesses, is_exchange) == [(), (), (), (), (0,), (1,)]
+
+
+def test_kernels_that_need_nothing_of_an_exchange_are_submitted_before_those_that_wait(ranks):
+    w = g.input(0, Type((16, 16), DType.F32))
+    summed = g.all_reduce("sum", g.neg(w), "data")
+    request = GraphRequest((g.add(summed, g.matmul(g.matmul(w, w), w)),), (w,))
+    launched, _ = ranks.engines[0].plan(request)._place()
+    waits = [step.needs for step in launched.steps if not isinstance(step.part, Exchange)]
+    assert waits == [(), (), (0,)]
 
 
 def test_a_group_that_was_not_joined_is_an_error_with_its_name(ranks):
