@@ -30,6 +30,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
@@ -99,7 +100,7 @@ def from_text(text: bytes) -> CompiledGraph:
     graph = CompiledGraph(
         _all(inputs, _type, "inputs"),
         _all(outputs, _type, "outputs"),
-        _all(updates, _update, "updates"),
+        _all(updates, partial(_two, _size, "an update"), "updates"),
         _all(temps, _size, "temps"),
         (),
     )
@@ -179,7 +180,7 @@ def _rank_call(facts: Any) -> RankCall:
         return Messages(
             _one_of(_DTYPES, dtype, "an element type"),
             _size(count),
-            _all(pairs, _pair, "pairs of ranks"),
+            _all(pairs, partial(_two, _size, "a pair of ranks"), "pairs of ranks"),
             _word(name),
         )
     kind, dtype, count, reduce, root, name = _items(facts, 6, "a collective")
@@ -191,11 +192,6 @@ def _rank_call(facts: Any) -> RankCall:
         _size(root),
         name=_word(name),
     )
-
-
-def _pair(facts: Any) -> tuple[int, int]:
-    sender, receiver = _items(facts, 2, "a pair of ranks")
-    return _size(sender), _size(receiver)
 
 
 def _ref_facts(ref: BufferRef) -> list[Any]:
@@ -221,6 +217,11 @@ def _items(facts: Any, count: int, what: str) -> list[Any]:
     if not isinstance(facts, list) or len(facts) != count:
         raise ProgramTextError(f"{what} is a list of {count}")
     return facts
+
+
+def _two(read: Callable[[Any], T], what: str, facts: Any) -> tuple[T, T]:
+    first, second = _items(facts, 2, what)
+    return read(first), read(second)
 
 
 def _all(facts: Any, read: Callable[[Any], T], what: str) -> tuple[T, ...]:
@@ -267,11 +268,6 @@ def _type(facts: Any) -> Type:
     return type
 
 
-def _update(facts: Any) -> tuple[int, int]:
-    output, input = _items(facts, 2, "an update")
-    return _size(output), _size(input)
-
-
 def _sources(facts: Any, texts: bytes) -> tuple[KernelSource, ...]:
     """The programs, whose texts are all of `texts`."""
     if not isinstance(facts, list):
@@ -290,7 +286,7 @@ def _sources(facts: Any, texts: bytes) -> tuple[KernelSource, ...]:
                 whole,
                 _word(entry),
                 _all(params, _param, "params"),
-                _all(options, _option, "options"),
+                _all(options, partial(_two, _word, "an option"), "options"),
             )
         )
         begin = end
@@ -308,11 +304,6 @@ def _param(facts: Any) -> Param:
         _flag(reads),
         _flag(writes),
     )
-
-
-def _option(facts: Any) -> tuple[str, str]:
-    name, value = _items(facts, 2, "an option")
-    return _word(name), _word(value)
 
 
 class _Calls:

@@ -42,13 +42,11 @@ def unit_of(left: DType, right: DType, accumulate: DType, info: DeviceInfo) -> M
     """The widest unit for a product of these types; for integers that 16 bits hold, pairs."""
     types = left, right, accumulate
     found = [u for u in units(info) if (u.inputs, u.right_inputs, u.accumulate) == types]
-    pairs = accumulate is PAIRS.accumulate and all(map(_is_held, types[:2]))
+    # whether operands of pairs hold all numbers of these types
+    pairs = accumulate is PAIRS.accumulate and all(
+        d is PAIRS.inputs or (d.is_int and d.bits < PAIRS.inputs.bits) for d in types[:2]
+    )
     return max(found, key=lambda u: u.n, default=PAIRS if pairs else None)
-
-
-def _is_held(dtype: DType) -> bool:
-    """Whether an operand of pairs holds all numbers of a type."""
-    return dtype is PAIRS.inputs or (dtype.is_int and dtype.bits < PAIRS.inputs.bits)
 
 
 def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:

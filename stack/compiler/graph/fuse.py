@@ -123,7 +123,10 @@ class Fusion:
 
     def _joins(self, root: Node, cluster: Cluster) -> bool:
         domain = common_domain(root, cluster)
-        if domain is None or len(cluster.roots) >= MOST_ROOTS or self._would_cycle(root, cluster):
+        if domain is None or len(cluster.roots) >= MOST_ROOTS:
+            return False
+        others = {c for need in self.needs[root] for c in self.producers(need)} - {cluster}
+        if self._reaches(others, cluster):
             return False
         is_plain = cluster.kind == "loops" and all(not reduced for _, reduced in domain)
         if not is_plain and not self._in_place.isdisjoint([*cluster.roots, root]):
@@ -189,10 +192,6 @@ class Fusion:
         return True
 
     # dependencies
-
-    def _would_cycle(self, root: Node, cluster: Cluster) -> bool:
-        others = {c for need in self.needs[root] for c in self.producers(need)} - {cluster}
-        return self._reaches(others, cluster)
 
     def _reaches(self, start: Iterable[Cluster], cluster: Cluster) -> bool:
         """Whether one of `start` depends on `cluster`."""

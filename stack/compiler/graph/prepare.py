@@ -131,14 +131,6 @@ def _concat(n: Node) -> Node | None:
     return build.concat(pieces, n["axis"]) if len(pieces) > 1 else pieces[0]
 
 
-def _pad(n: Node) -> Node | None:
-    return build.full(n.shape, n["value"], n.dtype) if n.srcs[0].type.size == 0 else None
-
-
-def _gather(n: Node) -> Node | None:
-    return build.full(n.shape, 0, n.dtype) if n.srcs[0].type.size == 0 else None
-
-
 def _scatter(n: Node) -> Node | None:
     to, where, updates = n.srcs
     if updates.type.size == 0:
@@ -242,8 +234,8 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "reduce": _reduce,
     "matmul": _matmul,
     "concat": _concat,
-    "pad": _pad,
-    "gather": _gather,
+    "pad": lambda n: build.full(n.shape, n["value"], n.dtype) if n.srcs[0].type.size == 0 else None,
+    "gather": lambda n: build.full(n.shape, 0, n.dtype) if n.srcs[0].type.size == 0 else None,
     "scatter": _scatter,
     "scan": _scan,
     "add": _add,
@@ -255,17 +247,13 @@ def _is_composed(n: Node) -> bool:
     return n.type.size > 0 and OPS[n.op].decompose is not None and n.op not in _ROWS
 
 
-def _is_left(n: Node) -> bool:
-    return n.type.size > 0 and n.op in _ROWS
-
-
-def _is_composed_unsealed(n: Node) -> bool:
-    return n.op not in SEALED and _is_composed(n)
-
-
 _COMPOSED: Rows = ((capture("n", when=_is_composed), _decomposed),)
-_COMPOSED_UNSEALED: Rows = ((capture("n", when=_is_composed_unsealed), _decomposed),)
-_LOWERABLE: Rows = ((capture("n", when=_is_left), lambda n: _ROWS[n.op](n)),)
+_COMPOSED_UNSEALED: Rows = (
+    (capture("n", when=lambda n: n.op not in SEALED and _is_composed(n)), _decomposed),
+)
+_LOWERABLE: Rows = (
+    (capture("n", when=lambda n: n.type.size > 0 and n.op in _ROWS), lambda n: _ROWS[n.op](n)),
+)
 
 
 def decomposed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -27,11 +27,6 @@ def _vector_lanes(info: DeviceInfo, nbytes: int) -> int:
     return max(1, info.limits.vector_nbytes // nbytes)
 
 
-def _group_lanes(info: DeviceInfo, nbytes: int) -> int:
-    """One element by each lane of a group."""
-    return info.limits.lanes
-
-
 def _has_dma(info: DeviceInfo) -> bool:
     space = info.space(SpaceKind.SCRATCHPAD)
     return space is not None and space.dma_only
@@ -65,7 +60,9 @@ SIMT = Target(
     # A device wants many groups at once.
     Templates(
         _BY_GROUPS,
-        LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)),
+        LoopStyle(
+            lambda info, nbytes: info.limits.lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)
+        ),
         group_attention.emit_attention,
         group_attention.suits,
         sizes=True,

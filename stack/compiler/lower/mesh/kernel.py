@@ -94,13 +94,11 @@ class Registers:
 
 def multiplied(p: ProductLoop) -> DType:
     """The type that the cores multiply: that of both operands before their last conversion."""
-    a, b = (_before_last(x, p.dtype) for x in (p.a, p.b))
-    return a if a is b else p.dtype
-
-
-def _before_last(x: LoadedTile, dtype: DType) -> DType:
-    stages = [x.load.result.dtype, *x.casts]
-    return stages[-2] if len(stages) > 1 and stages[-1] is dtype else stages[-1]
+    found = set()
+    for x in (p.a, p.b):
+        stages = [x.load.result.dtype, *x.casts]
+        found.add(stages[-2] if len(stages) > 1 and stages[-1] is p.dtype else stages[-1])
+    return found.pop() if len(found) == 1 else p.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +119,11 @@ def sums_of(p: ProductLoop) -> SumTile:
 def registers(s: SumTile, vector_nbytes: int) -> Registers:
     """The block of a product: whole vectors where the columns have some."""
     lanes = max(1, vector_nbytes // s.multiplied.nbytes)
-    width = next(w for w in _widths(VECTORS * lanes) if s.columns % w == 0)
+    most = VECTORS * lanes
+    widths = (most >> i for i in range(most.bit_length()))
+    width = next(w for w in widths if s.columns % w == 0)
     rows = next(r for r in range(ROWS, 0, -1) if s.rows % r == 0)
     return Registers(rows, width, -(-width // lanes), lanes)
-
-
-def _widths(most: int) -> list[int]:
-    """A number halved again and again."""
-    return [most >> i for i in range(most.bit_length())]
 
 
 def define_multiply(out: CWriter, name: str, s: SumTile, vector_nbytes: int) -> str:

@@ -89,7 +89,9 @@ def product(s: Statement, info: DeviceInfo) -> ProductLoop | None:
     if a is None or b is None or s.step["value"] != left.shape[1]:
         return None
     ends = {x.load.source.limits[x.depth] for x in (a, b) if not x.packing}
-    if len(ends) > 1 or not _fixed(a, b, s.index):
+    # As many rows and columns have to be valid in every step.
+    limits = [x.load.source.limits[x.other] for x in (a, b)]
+    if len(ends) > 1 or s.index in set(toposort(n for n in limits if n is not None)):
         return None
     mesh = info.limits.mesh
     # Whether a is the same along rows of the mesh, and b along columns
@@ -148,12 +150,6 @@ def _operand(n: Node, loads: Loads, depth: int) -> LoadedTile | None:
         return None
     run = 1 if steps[1] == 1 else 0
     return LoadedTile(load, depth, run, tuple(reversed(casts)), packing)
-
-
-def _fixed(a: LoadedTile, b: LoadedTile, index: Node) -> bool:
-    """Whether as many rows and columns are valid in every step."""
-    limits = [x.load.source.limits[x.other] for x in (a, b)]
-    return index not in set(toposort(n for n in limits if n is not None))
 
 
 def _varies(x: LoadedTile, known: set[Node]) -> bool:

@@ -3,7 +3,7 @@ one. Where all instances of a mesh load the same tile, one core fetches it for a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import prod
@@ -139,24 +139,18 @@ def write(scope: Scope, p: Stream) -> None:
         out.do(f"{came} = 0;")
         with out.block(f"for (long s = -1; s < {-(-p.stop // p.step)}; ++s)"):
             out.do(f"if (s >= 0) athread_dma_wait_value(&{came}, asked);")
-            _step(scope, p, places, came, carried)
+            # Ask for the next tiles, and work on those that came; first all are done with what the
+            # next ones replace.
+            out.do("if (shared) athread_ssync_array();")
+            with _at(scope, p, f"(s + 1) * {p.step}", f"(s + 1) * {p.step} < {p.stop}") as inner:
+                for load, place in places.items():
+                    _fetch(inner, load, f"{place}[(s + 1) % 2]", came)
+            with _at(scope, p, f"s * {p.step}", "s >= 0") as inner:
+                for load, place in places.items():
+                    _give(inner, load.result, f"{place}[s % 2]")
+                control.one_step(inner, p.loop, carried)
     for c, array in zip(p.loop.carried, carried, strict=True):
         scope.arrays[c.result] = array
-
-
-def _step(
-    scope: Scope, p: Stream, places: Mapping[Load, str], came: str, carried: Sequence[PrivateArray]
-) -> None:
-    """Ask for the next tiles, and work on those that came; first all are done with what the next
-    ones replace."""
-    scope.out.do("if (shared) athread_ssync_array();")
-    with _at(scope, p, f"(s + 1) * {p.step}", f"(s + 1) * {p.step} < {p.stop}") as inner:
-        for x, place in places.items():
-            _fetch(inner, x, f"{place}[(s + 1) % 2]", came)
-    with _at(scope, p, f"s * {p.step}", "s >= 0") as inner:
-        for x, place in places.items():
-            _give(inner, x.result, f"{place}[s % 2]")
-        control.one_step(inner, p.loop, carried)
 
 
 def _place(scope: Scope, x: Load, name: str) -> str:

@@ -115,7 +115,14 @@ class Text:
                 with self._mine(side, "(s + 1)", turns) as inner:
                     side.fetch(inner, "(s + 1) % 2", self.came)
             out.do("if (s < 0) continue;")
-            self._begin(turns)
+            # nobody gives before all have cleared the words that replies count in
+            words = (f"{side.came}[{i}]" for side in self.sides for i in (0, 1))
+            out.do(" = ".join([*words, "0;"]))
+            out.do("athread_ssync_array();")
+            out.do("long given = 0;")
+            step = self.p.step
+            left = f"({self.p.stop} - s * {step * turns} + {step - 1}) / {step}"
+            out.do(f"const long left = {left}, turns = left < {turns} ? left : {turns};")
             with out.block("for (long t = -1; t < turns; ++t)"):
                 self._turn(turns)
             out.do(f"athread_rma_wait_value(&{self.sent}, given);")
@@ -130,16 +137,6 @@ class Text:
         has = f"{side.place} < {turns} && {side.n} > 0 && {k} < {self.p.stop}"
         with self._at(k, condition + has) as inner:
             yield inner
-
-    def _begin(self, turns: int) -> None:
-        """Nobody gives before all have cleared the words that replies count in."""
-        out, step = self.out, self.p.step
-        words = (f"{side.came}[{i}]" for side in self.sides for i in (0, 1))
-        out.do(" = ".join([*words, "0;"]))
-        out.do("athread_ssync_array();")
-        out.do("long given = 0;")
-        left = f"({self.p.stop} - s * {step * turns} + {step - 1}) / {step}"
-        out.do(f"const long left = {left}, turns = left < {turns} ? left : {turns};")
 
     def _turn(self, turns: int) -> None:
         """All give what the next turn needs, and multiply what this one has.

@@ -8,7 +8,6 @@ from math import prod
 from hal.tile.kernel import (
     GLOBAL,
     SCRATCHPAD,
-    Access,
     Atomic,
     Copy,
     Gather,
@@ -34,7 +33,9 @@ def named(number: int) -> str:
 def load(scope: Scope, s: Load) -> None:
     """Nothing is copied where every element is there: between a transfer and the next one to its
     array nobody changes what it brought."""
-    if not s.source.memory.name.startswith(_NAME) or not _is_whole(s.source, s.result.shape):
+    limits = zip(s.source.limits, s.result.shape, strict=True)
+    is_whole = all(x is None or (x.op == "const" and x["value"] >= size) for x, size in limits)
+    if not s.source.memory.name.startswith(_NAME) or not is_whole:
         _one_by_one(scope, s, s.result.type.size)
         memory.load(scope, s)
         return
@@ -99,8 +100,3 @@ def _one_by_one(scope: Scope, s: Statement, count: int) -> None:
     far = sum(m.space == GLOBAL for m, _, _ in accesses(s))
     if far:
         scope.out.spend("direct", count * far)
-
-
-def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
-    limits = zip(access.limits, shape, strict=True)
-    return all(x is None or (x.op == "const" and x["value"] >= size) for x, size in limits)

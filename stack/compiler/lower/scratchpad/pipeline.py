@@ -6,7 +6,7 @@ written goes home while the next one is computed. What is the same for all windo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,8 +85,12 @@ class WindowPipeline:
     def _window(self, at: str, half: str, transfers: Sequence[Transfer]) -> Scope:
         """A block's names for a window, which begins at an instance."""
         out = self.scope.out
-        for line in _lines(at, self.found.most, self.bounds):
-            out.do(line)
+        out.do(f"const long hal_first = {at} % hal_grid[0], hal_rest = {at} / hal_grid[0];")
+        out.do("const long hal_id1 = hal_rest % hal_grid[1], hal_id2 = hal_rest / hal_grid[1];")
+        out.do(f"long hal_count = {self.found.most};")
+        ends = [f"hal_stop - {at}", "hal_grid[0] - hal_first"]
+        for end in (*ends, *(f"{n} - hal_first % {n}" for n in self.bounds)):
+            out.do(f"if (hal_count > {end}) hal_count = {end};")
         for m in _arrays(transfers):
             kind = register(out.dialect, m.dtype)
             out.do(f"{kind} *const {pointer(m)} = {m.name}_both[{half}];")
@@ -99,15 +103,6 @@ class WindowPipeline:
         out.fixed_nbytes += count * size * m.dtype.nbytes
         kind = register(out.dialect, m.dtype)
         out.scratch.append(f"{kind} {name}[{size}] {out.dialect.aligned};")
-
-
-def _lines(at: str, most: int, bounds: Sequence[int]) -> Iterator[str]:
-    yield f"const long hal_first = {at} % hal_grid[0], hal_rest = {at} / hal_grid[0];"
-    yield "const long hal_id1 = hal_rest % hal_grid[1], hal_id2 = hal_rest / hal_grid[1];"
-    yield f"long hal_count = {most};"
-    ends = [f"hal_stop - {at}", "hal_grid[0] - hal_first"]
-    for end in (*ends, *(f"{n} - hal_first % {n}" for n in bounds)):
-        yield f"if (hal_count > {end}) hal_count = {end};"
 
 
 def _arrays(transfers: Sequence[Transfer]) -> Sequence[Memory]:

@@ -93,9 +93,11 @@ class _Windows:
                 owner = self._owner(w).index
                 found[owner] = min(found.get(owner, MOST_STEPS), self._most(w))
         self._counts = {owner: _even(count) for owner, count in found.items()}
+        owners = (self._owner(w) for w in self._ways if w.open)
+        indices = dict.fromkeys(o.index for o in owners if o is not self._instances)
         self._strips = {
-            loop.index: node("var", Type((), I64), id=f"strip {number}")
-            for number, loop in enumerate(self._stripped())
+            index: node("var", Type((), I64), id=f"strip {number}")
+            for number, index in enumerate(indices)
         }
         self._locals: dict[tuple[object, ...], Memory] = {}
         self._plans = {id(w.place.statement): self._plan(w) for w in self._ways}
@@ -125,10 +127,6 @@ class _Windows:
             else:
                 high = middle - 1
         return low
-
-    def _stripped(self) -> Sequence[For]:
-        owners = (self._owner(w) for w in self._ways if w.open)
-        return list({o.index: o for o in owners if o is not self._instances}.values())
 
     # plans
 

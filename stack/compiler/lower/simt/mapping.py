@@ -224,7 +224,10 @@ class _Map:
         for s in reversed(block):
             match s:
                 case Store(target=access, value=value):
-                    self._work(s, self._stored(access, value), (value,))
+                    own = self._fixed_of(value)
+                    if own is None or not suits(access, own):
+                        own = self._near(access, value.shape, value.dtype)
+                    self._work(s, own, (value,))
                 case Scatter(index=index, value=value, mask=mask):
                     layout = self._preferred(value)
                     self._work(s, layout, (index, value, mask))
@@ -248,12 +251,6 @@ class _Map:
                     for inner in reversed(blocks(s)):
                         self.block(inner)
             self._ask([n for n in reads(s) if not n.shape], ())
-
-    def _stored(self, access: Access, value: Node) -> Layout:
-        own = self._fixed_of(value)
-        if own is not None and suits(access, own):
-            return own
-        return self._near(access, value.shape, value.dtype)
 
     def _work(self, s: Work, layout: Layout, used: Sequence[Node | None]) -> None:
         self.works[s] = layout

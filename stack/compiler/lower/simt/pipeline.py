@@ -218,12 +218,10 @@ def _operand(group: GroupText, load: Load, depth: int, start: int) -> _Operand |
     layout = group.mapping.tiles[x]
     inner = line_axis(layout, depth)
     near, width = load.source.strides[inner], vectors.width(group, layout, inner, x.dtype)
-    if near.op != "const" or near["value"] != 1 or not _is_zero(load.other):
+    other = load.other
+    is_zero = other is None or (other.op == "const" and not other["value"])
+    if near.op != "const" or near["value"] != 1 or not is_zero:
         return None
     if width * x.dtype.nbytes < 4 or load.source.memory in group.fence.written:
         return None
     return _Operand(load, inner, lines(x, inner)[0], inner != depth, start)
-
-
-def _is_zero(other: Node | None) -> bool:
-    return other is None or (other.op == "const" and not other["value"])

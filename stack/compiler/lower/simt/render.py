@@ -54,9 +54,12 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
     given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     scratch, given_nbytes = group.scratch()
     head = [f"    {line}" for line in (*scratch, *group.head)]
+    # How many groups a unit should have room for. A product hides latency by its own sums.
+    nodes = (n for s in statements(kernel.body) for n in toposort(expressions(s)))
+    least = 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
     body = "\n".join(
         [
-            f"{groups.kernel.format(lanes, _least_groups(kernel, lanes))} {name}({given})\n{{",
+            f"{groups.kernel.format(lanes, least)} {name}({given})\n{{",
             *head,
             out.text(),
             "}\n",
@@ -86,9 +89,3 @@ def _written(
 _LANES = 512
 """A unit that has so many lanes at least hides latency, and leaves each of them half of the
 registers that it can have at most: with fewer, kernels of several tiles spill."""
-
-
-def _least_groups(kernel: Kernel, lanes: int) -> int:
-    """How many groups a unit should have room for. A product hides latency by its own sums."""
-    nodes = (n for s in statements(kernel.body) for n in toposort(expressions(s)))
-    return 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
