@@ -232,7 +232,8 @@ def _divide(n: Node, has: Collection[str]) -> Node | None:
     """Divisors 0, and -1, whose quotient may overflow, become 1; then the quotient is mended."""
     a, b = n.srcs
     known = _constant(b)
-    if n.dtype.is_float or (known not in (0, -1) if known is not None else _is_safe(b)):
+    is_safe = b.op == "where" and b is _safe(b.srcs[2]) if known is None else known not in (0, -1)
+    if n.dtype.is_float or is_safe:
         return None
     found = binary(n.op, a, _safe(b))
     if n.op == "rem":
@@ -248,10 +249,6 @@ def _safe(b: Node) -> Node:
     if b.dtype.kind == "i":
         odd = binary("or", odd, binary("eq", b, -1))
     return where(odd, 1, b)
-
-
-def _is_safe(b: Node) -> bool:
-    return b.op == "where" and b is _safe(b.srcs[2])
 
 
 def _shift(n: Node, has: Collection[str]) -> Node | None:
@@ -294,18 +291,14 @@ def _cast(n: Node, has: Collection[str]) -> Node | None:
     if target is DType.BOOL:
         return binary("ne", x, 0)
     if source.is_float and target.is_int and SATURATION not in has:
-        return _saturated(x, target)
+        # the ends of the type for what lies outside, 0 for NaN
+        if x.op == "where" and x is _held(x.srcs[1], target):
+            return None
+        low, high = bounds(target)
+        found = cast(_held(x, target), target)
+        found = where(binary("le", float(high + 1), x), high, found)
+        return where(binary("lt", x, float(low)), low, found) if low else found
     return None
-
-
-def _saturated(x: Node, target: DType) -> Node | None:
-    """A float truncated: the ends of the type for what lies outside, 0 for NaN."""
-    if x.op == "where" and x is _held(x.srcs[1], target):
-        return None
-    low, high = bounds(target)
-    found = cast(_held(x, target), target)
-    found = where(binary("le", float(high + 1), x), high, found)
-    return where(binary("lt", x, float(low)), low, found) if low else found
 
 
 def _held(x: Node, target: DType) -> Node:
@@ -322,15 +315,6 @@ def _abs(n: Node, has: Collection[str]) -> Node | None:
     return where(binary("lt", x, 0), unary("neg", x), x) if n.dtype.kind == "i" else x
 
 
-def _recip(n: Node, has: Collection[str]) -> Node:
-    return binary("div", const(1.0, n.dtype, n.shape), n.srcs[0])
-
-
-def _fma(n: Node, has: Collection[str]) -> Node | None:
-    a, b, c = n.srcs
-    return None if n.dtype.is_float else add(mul(a, b), c)
-
-
 _RULES: Mapping[str, Callable[[Node, Collection[str]], Node | None]] = {
     "min": _extreme,
     "max": _extreme,
@@ -339,8 +323,8 @@ _RULES: Mapping[str, Callable[[Node, Collection[str]], Node | None]] = {
     "shl": _shift,
     "shr": _shift,
     "abs": _abs,
-    "recip": _recip,
-    "fma": _fma,
+    "recip": lambda n, has: binary("div", const(1.0, n.dtype, n.shape), n.srcs[0]),
+    "fma": lambda n, has: None if n.dtype.is_float else add(mul(*n.srcs[:2]), n.srcs[2]),
     "cast": _cast,
 }
 

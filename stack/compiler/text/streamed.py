@@ -46,8 +46,9 @@ def found(kernel: Kernel, vector_nbytes: Callable[[DType], int]) -> Mapping[Stor
     for s, loops in _stores(kernel.body, ()):
         nbytes = s.value.type.nbytes * math.prod(x.trips for x in loops)
         whole = s.target.memory.name in written and _is_whole(s, vector_nbytes(s.value.dtype))
-        if not (whole and _ever_new(s, loops)):
-            continue
+        used = set(toposort([s.target.offset]))
+        if not whole or any(x.index not in used for x in loops):
+            continue  # or a loop writes the same place again
         if nbytes >= _RUN_NBYTES and _reach_nbytes(s, loops) >= LEAST_NBYTES:
             large[s] = nbytes
     return large
@@ -83,12 +84,6 @@ def _is_whole(s: Store, vector_nbytes: int) -> bool:
     steps = (shape[-1], *(n for n, size in zip(outer, shape, strict=False) if size > 1))
     wide = vector_nbytes >= LEAST_VECTOR_NBYTES
     return one == 1 and wide and all(n * dtype.nbytes % vector_nbytes == 0 for n in steps)
-
-
-def _ever_new(s: Store, loops: Sequence[_Loop]) -> bool:
-    """Whether no loop writes the same place again."""
-    used = set(toposort([s.target.offset]))
-    return all(x.index in used for x in loops)
 
 
 def _reach_nbytes(s: Store, loops: Sequence[_Loop]) -> float:

@@ -46,12 +46,6 @@ def element(scope: Scope, access: Access, at: Position) -> str:
     return f"{pointer(access.memory)}[{text}]"
 
 
-def _limits(scope: Scope, accesses: Sequence[Access]) -> list[list[str]]:
-    """The limits along each axis."""
-    axes = zip(*(a.limits for a in accesses), strict=True)
-    return [[scalar(scope, x) for x in axis if x is not None] for axis in axes]
-
-
 Body = Callable[[LoopNest, str | None], None]
 """body(nest, condition): what happens at an element that is valid if the condition holds."""
 
@@ -65,7 +59,8 @@ def _versions(
 ) -> None:
     """The loops over a block, without conditions where the limits allow: then it is `vectors` if
     there is such a nest."""
-    limits = _limits(scope, accesses)
+    axes = zip(*(a.limits for a in accesses), strict=True)
+    limits = [[scalar(scope, x) for x in axis if x is not None] for axis in axes]
     whole = " && ".join(
         f"{x} >= {size}" for size, axis in zip(shape, limits, strict=True) for x in axis
     )

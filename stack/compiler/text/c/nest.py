@@ -40,10 +40,11 @@ class LoopNest:
         self._lines: list[list[str]] = [[]]
         self._known: dict[tuple[Node, tuple[str, ...]], str] = {}
         self._indices: dict[str, Coordinate] = {}
-        self.position = position(self) if position else tuple(map(self._axis, shape))
-
-    def _axis(self, size: int) -> Coordinate:
-        return self.loop(size) if size > 1 else ZERO
+        self.position = (
+            position(self)
+            if position
+            else tuple(self.loop(size) if size > 1 else ZERO for size in shape)
+        )
 
     def loop(self, size: int, head: str = "") -> Coordinate:
         """A loop inside those so far; `head` stands before it."""
@@ -201,11 +202,6 @@ def _broadcast(nest: LoopNest, n: Node, at: Position) -> Position:
     return tuple(ZERO if d == 1 else i for d, i in zip(source, kept, strict=True))
 
 
-def _transpose(nest: LoopNest, n: Node, at: Position) -> Position:
-    found = dict(zip(n["perm"], at, strict=True))
-    return tuple(found[axis] for axis in range(len(at)))
-
-
 def _reshape(nest: LoopNest, n: Node, at: Position) -> Position:
     source = n.srcs[0].shape
     if [d for d in source if d != 1] == [d for d in n.shape if d != 1]:
@@ -231,7 +227,7 @@ def _digit(nest: LoopNest, whole: Coordinate, shape: tuple[int, ...], axis: int)
 
 _MOVED: Mapping[str, Callable[[LoopNest, Node, Position], Position]] = {
     "broadcast": _broadcast,
-    "transpose": _transpose,
+    "transpose": lambda nest, n, at: tuple(at[n["perm"].index(axis)] for axis in range(len(at))),
     "reshape": _reshape,
 }
 

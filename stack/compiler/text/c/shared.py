@@ -32,7 +32,11 @@ def before(
     """
     owners, inside = _roots(block, after)
     order = list(toposort(owners))
-    moving, costs = _moving(order, inside), _costs(order, loops)
+    moving: set[Node] = set()  # what has another value in each iteration of a loop
+    for n in order:
+        if n in inside or not moving.isdisjoint(n.srcs):
+            moving.add(n)
+    costs = _costs(order, loops)
     places: dict[Node, int] = {}
     for n in reversed(order):
         mine = owners[n]
@@ -74,15 +78,6 @@ def _repeated(s: For, inside: set[Node]) -> Iterator[Node]:
         yield from reads(x)
         if isinstance(x, For):
             yield from _repeated(x, inside)
-
-
-def _moving(order: Sequence[Node], inside: set[Node]) -> set[Node]:
-    """The nodes that have another value in each iteration of a loop."""
-    found: set[Node] = set()
-    for n in order:
-        if n in inside or not found.isdisjoint(n.srcs):
-            found.add(n)
-    return found
 
 
 def _costs(order: Sequence[Node], loops: Collection[str]) -> Mapping[Node, int]:

@@ -98,20 +98,17 @@ def _reduce_row(t: TileValues, n: Node, row: int) -> str:
     value = _ahead(t, x, [(row, j) for j in range(count)])
 
     def padded(j: int) -> str:
-        return _padded(t, scalar, value(j), widths[j], full, identity)
+        piece, width = value(j), widths[j]
+        if width == full:
+            return piece
+        if width == 1:
+            kind = vector(scalar, full)
+            base = t.splat(scalar, identity, full)
+            return t.out.put(f"insertelement {kind} {base}, {scalar} {piece}, i64 0")
+        lanes = [min(i, width) for i in range(full)]
+        return shuffle(t, vector(scalar, width), piece, t.splat(scalar, identity, width), lanes)
 
     return _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
-
-
-def _padded(t: TileValues, scalar: str, value: str, old: int, new: int, identity: str) -> str:
-    if old == new:
-        return value
-    if old == 1:
-        kind = vector(scalar, new)
-        base = t.splat(scalar, identity, new)
-        return t.out.put(f"insertelement {kind} {base}, {scalar} {value}, i64 0")
-    lanes = [min(i, old) for i in range(new)]
-    return shuffle(t, vector(scalar, old), value, t.splat(scalar, identity, old), lanes)
 
 
 def _fold(t: TileValues, combine: Combine, scalar: str, value: str, width: int) -> str:

@@ -56,22 +56,11 @@ PIECES: Mapping[str, Rule] = {
 """Rules of pieces."""
 
 
-def _const_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    return constant(n.dtype, n["value"])
-
-
-def _arange_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    return constant(n.dtype, column)
-
-
-def _cast_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    (x,) = n.srcs
-    return arith.define(t.out, n, 1, [t.element(x, row, column)])
-
-
 ELEMENTS: Mapping[str, Rule] = {
-    "const": _const_element,
-    "arange": _arange_element,
-    "cast": _cast_element,
+    "const": lambda t, n, row, column: constant(n.dtype, n["value"]),
+    "arange": lambda t, n, row, column: constant(n.dtype, column),
+    "cast": lambda t, n, row, column: arith.define(
+        t.out, n, 1, [t.element(n.srcs[0], row, column)]
+    ),
 }
 """Rules of single elements."""

@@ -18,7 +18,9 @@ def dot(t: TileValues, n: Node, unit: MatrixUnit | None, row: int, piece: int) -
     a, b, acc = n.srcs
     m, depth, count = rows(n.shape), columns(a.shape), len(t.widths(n))
     across = 2 if count % 2 == 0 else 1
-    down = _part(m, max(1, (8 * t.interleave - 3) // across))
+    # rows of a register tile, spread evenly over the tiles that the size needs
+    tiles = -(-m // max(1, (8 * t.interleave - 3) // across))
+    down = -(-m // tiles)
     kind, line = register(n.dtype), count * t.lanes
     taken, word = (unit.k, units.word_of(unit)) if unit else (1, kind)
     steps = depth // taken
@@ -51,7 +53,7 @@ def dot(t: TileValues, n: Node, unit: MatrixUnit | None, row: int, piece: int) -
             for x, (r, c) in enumerate(places):
                 if c == 0:
                     one = _loaded(t.out, left, word, (i, r), (elements, 0))
-                    many = _repeated(t, word, one)
+                    many = t.repeated(word, one, t.lanes)
                 if unit is None:
                     found[x] = arith.fma(t.out, n.dtype, t.lanes, many, beside[c], found[x])
                 else:
@@ -105,14 +107,6 @@ def _loaded(
     return out.put(f"load {kind}, ptr {of.at(out, row, column)}, align {of.align}")
 
 
-def _repeated(t: TileValues, scalar: str, value: str) -> str:
-    kind = vector(scalar, t.lanes)
-    first = t.out.put(f"insertelement {kind} poison, {scalar} {value}, i64 0")
-    return t.out.put(
-        f"shufflevector {kind} {first}, {kind} poison, <{t.lanes} x i32> zeroinitializer"
-    )
-
-
 def _loop(
     out: LlvmWriter,
     stop: int,
@@ -137,12 +131,6 @@ def _loop(
         out.fill(place, f"{name} = phi {of} [{a}, %{before}], [{b}, %{end}]")
     out.begin(after)
     return last
-
-
-def _part(size: int, most: int) -> int:
-    """Rows of a register tile: spread evenly over the tiles that the size needs."""
-    tiles = -(-size // most)
-    return -(-size // tiles)
 
 
 def _up(size: int, step: int) -> int:

@@ -69,8 +69,9 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
         if count is None:
             return value
         mask, kind = piece_mask(t, count, piece * t.lanes, width), vector(scalar, width)
-        zero = s.other is None
-        other = "zeroinitializer" if zero else t.splat(scalar, t.scalar(_some(s.other)), width)
+        other = "zeroinitializer"
+        if s.other is not None:
+            other = t.splat(scalar, t.scalar(s.other), width)
         return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {value}, {kind} {other}")
     if stride == 1:
         whole = v.row is None and v.count is None
@@ -159,11 +160,6 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
     nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
     args = (("ptr", target), ("ptr", source), ("i64", nbytes), ("i1 immarg", "false"))
     t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
-
-
-def _some(n: Node | None) -> Node:
-    assert n is not None
-    return n
 
 
 # blocks whose rows lie apart and whose columns lie together

@@ -152,20 +152,8 @@ def _odometer(out: LlvmWriter, place: list[str], gx: str, gy: str) -> Iterator[s
 # leaves that the environment knows
 
 
-def _scalar(t: TileValues, n: Node, row: int, piece: int) -> str:
-    return t.env.scalars[n["name"]]
-
-
 def _index_of(t: TileValues, n: Node, names: tuple[str, ...]) -> str:
     return arith.convert(t.out, names[n["axis"]], DType.I64, n.dtype, 1)
-
-
-def _program_id(t: TileValues, n: Node, row: int, piece: int) -> str:
-    return _index_of(t, n, t.env.program)
-
-
-def _num_programs(t: TileValues, n: Node, row: int, piece: int) -> str:
-    return _index_of(t, n, t.env.grid)
 
 
 def _variable(t: TileValues, n: Node, row: int, piece: int) -> str:
@@ -195,9 +183,9 @@ _PIECES: Mapping[str, Rule] = {
     **functions.PIECES,
     **shapes.PIECES,
     **contraction.PIECES,
-    "scalar": _scalar,
-    "program_id": _program_id,
-    "num_programs": _num_programs,
+    "scalar": lambda t, n, row, piece: t.env.scalars[n["name"]],
+    "program_id": lambda t, n, row, piece: _index_of(t, n, t.env.program),
+    "num_programs": lambda t, n, row, piece: _index_of(t, n, t.env.grid),
     "var": _variable,
 }
 

@@ -40,12 +40,6 @@ def _broadcast(t: TileValues, n: Node, row: int, piece: int) -> str:
     return t.splat(scalar, t.piece(x, source, 0), width)
 
 
-def _broadcast_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    (x,) = n.srcs
-    source = _broadcast_rows(x.shape, n.shape)[row]
-    return t.element(x, source, column if columns(x.shape) > 1 else 0)
-
-
 # any movement
 
 
@@ -123,11 +117,6 @@ def _reshape(t: TileValues, n: Node, row: int, piece: int) -> str:
     return assemble(t, x, [divmod(first + i, c) for i in range(width)])
 
 
-def _reshape_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    (x,) = n.srcs
-    return t.element(x, *divmod(row * columns(n.shape) + column, columns(x.shape)))
-
-
 # transpose
 
 
@@ -186,11 +175,6 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
     if perm[-1:] == (len(perm) - 1,):
         return t.piece(x, places[0][0], piece)
     return assemble(t, x, places)
-
-
-def _transpose_element(t: TileValues, n: Node, row: int, column: int) -> str:
-    (x,) = n.srcs
-    return t.element(x, *_source(x.shape, n["perm"], _index(n.shape, row, column)))
 
 
 def _word(t: TileValues, dtype: DType, value: str, width: int) -> str:
@@ -276,8 +260,16 @@ PIECES: Mapping[str, Rule] = {
 """Rules of pieces."""
 
 ELEMENTS: Mapping[str, Rule] = {
-    "broadcast": _broadcast_element,
-    "reshape": _reshape_element,
-    "transpose": _transpose_element,
+    "broadcast": lambda t, n, row, column: t.element(
+        n.srcs[0],
+        _broadcast_rows(n.srcs[0].shape, n.shape)[row],
+        column if columns(n.srcs[0].shape) > 1 else 0,
+    ),
+    "reshape": lambda t, n, row, column: t.element(
+        n.srcs[0], *divmod(row * columns(n.shape) + column, columns(n.srcs[0].shape))
+    ),
+    "transpose": lambda t, n, row, column: t.element(
+        n.srcs[0], *_source(n.srcs[0].shape, n["perm"], _index(n.shape, row, column))
+    ),
 }
 """Rules of single elements."""

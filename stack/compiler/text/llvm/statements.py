@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from hal.tile.build import transpose
 from hal.tile.kernel import Access, Gather, Load, Store
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import casts
 from stack.compiler.text.llvm.addresses import address, constant_of, piece_mask, valid
@@ -67,11 +67,12 @@ class Pending:
 
 def in_place(t: TileValues, value: Node, target: Access) -> frozenset[Node]:
     """The loaded variables that a store of `value` reads only at the position that it writes."""
-    inside, outside = set(_walk(value)), set()
+    inside = set(_walk(value))
+    outside: set[Node] = set()
     for n in inside:
         if n.op not in ELEMENTWISE:
             for s in n.srcs:
-                outside.update(_all(s))
+                outside.update(toposort([s]))
     found = (n for n in inside if n.op == "var" and n not in outside)
     return frozenset(n for n in found if _same_place(t, n, value, target))
 
@@ -95,15 +96,6 @@ def _walk(root: Node) -> Iterator[Node]:
             fresh = [s for s in n.srcs if s not in seen]
             seen.update(fresh)
             stack.extend(fresh)
-
-
-def _all(root: Node) -> set[Node]:
-    seen, stack = {root}, [root]
-    while stack:
-        fresh = [s for s in stack.pop().srcs if s not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
-    return seen
 
 
 def store(t: TileValues, pending: Pending, s: Store) -> None:

@@ -228,15 +228,14 @@ class TileValues:
         key = row * _ROW + column
         found = cells.get(key)
         if found is None:
-            found = cells[key] = self._find_element(n, row, column)
+            rule = self._element_rules.get(n.op)
+            if rule is not None and not self.has_piece(n, row, column // self.lanes):
+                found = rule(self, n, row, column)
+            else:
+                found = self.extract(n, row, column)
+            cells[key] = found
             self._trail.append((cells, key))
         return found
-
-    def _find_element(self, n: Node, row: int, column: int) -> str:
-        rule = self._element_rules.get(n.op)
-        if rule is not None and not self.has_piece(n, row, column // self.lanes):
-            return rule(self, n, row, column)
-        return self.extract(n, row, column)
 
     def extract(self, n: Node, row: int, column: int) -> str:
         """An element taken out of its piece."""
@@ -254,9 +253,10 @@ class TileValues:
             return value
         if is_constant(value):
             return splat_constant(scalar, value, width)
-        return self.once(("splat", value, width), lambda: self._splat(scalar, value, width))
+        return self.once(("splat", value, width), lambda: self.repeated(scalar, value, width))
 
-    def _splat(self, scalar: str, value: str, width: int) -> str:
+    def repeated(self, scalar: str, value: str, width: int) -> str:
+        """The same by instructions of its own: for an operand that is asked for once."""
         kind = vector(scalar, width)
         first = self.out.put(f"insertelement {kind} poison, {scalar} {value}, i64 0")
         return self.out.put(
