@@ -157,18 +157,14 @@ def _eye(n: int, m: int, *, out: Node) -> Node:
 # Reflections: I - tau v v.T, of which v is in a column of A below its place, where it has a 1
 
 
-def _number(tau: Node, j: int) -> Node:
-    """[..., 1, 1]: the j-th one."""
-    return g.reshape(g.slice_axis(tau, -1, j, j + 1), (*tau.shape[:-1], 1, 1))
-
-
 def _reflected(A: Node, tau: Node, j: int, x: Node) -> Node:
     """The j-th reflection of x."""
     rows, dtype = A.shape[-2], A.dtype
     v = e.mul(linear.column_of(A, j), linear.rows_below(rows, j, dtype))
     v = e.add(v, linear.unit_column(rows, j, dtype))
     along = contract.matmul(g.transpose(v), x)
-    return e.sub(x, e.mul(_number(tau, j), contract.matmul(v, along)))
+    number = g.reshape(g.slice_axis(tau, -1, j, j + 1), (*tau.shape[:-1], 1, 1))
+    return e.sub(x, e.mul(number, contract.matmul(v, along)))
 
 
 @row("geqrf")

@@ -113,14 +113,10 @@ def install() -> None:
     _kept.append(own)
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         own.impl("scaled_dot_product_attention", attention, key)
-    for name, meta in (("attention", _shape), ("attention_backward", _shapes)):
-        of = ROWS[f"hal::{name}"]
-        several = name == "attention_backward"
-        _library.impl(name, _kernel(of, several), "PrivateUse1")
+    forward, backward = ROWS["hal::attention"], ROWS["hal::attention_backward"]
+    for name, kernel, meta in (
+        ("attention", lambda *args: call(forward, args, {})[0], _shape),
+        ("attention_backward", lambda *args: tuple(call(backward, args, {})), _shapes),
+    ):
+        _library.impl(name, kernel, "PrivateUse1")
         _library.impl(name, meta, "Meta")
-
-
-def _kernel(of: Any, several: bool) -> Any:
-    if several:
-        return lambda *args: tuple(call(of, args, {}))
-    return lambda *args: call(of, args, {})[0]

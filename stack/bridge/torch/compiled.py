@@ -36,19 +36,8 @@ def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> C
     """What `torch.compile` calls: forward and backward each become one recorded operator. Tensors
     of the CPU are copied to the device and back, which `stats` counts."""
     made: Callable[..., Any] = _backend(graph, examples)
-    _forget_stream(graph)
-    direct: _Direct | None = getattr(made, _DIRECT, None)
-    if direct is None or direct.arguments != len(examples):
-        return made
-    recorded = direct.recorded
-    if not direct.takes_indices:
-        return recorded
-    return lambda *args: made(*args) if ranges.is_on() else recorded(*args)
-
-
-def _forget_stream(graph: fx.GraphModule) -> None:
-    """Let Dynamo not look up the current stream in each call of a graph that does not mention one:
-    the device has one order, and looking it up costs as much as recording the graph."""
+    # let Dynamo not look up the current stream in each call of a graph that does not mention one:
+    # the device has one order, and looking it up costs as much as recording the graph
     streams = [ref() for ref in graph_bytecode_inputs.index_to_external_object_weakref.values()]
     mentioned = any(
         isinstance(n.target, torch._ops.HigherOrderOperator)
@@ -58,6 +47,13 @@ def _forget_stream(graph: fx.GraphModule) -> None:
     )
     if len(streams) == 1 and isinstance(streams[0], Stream) and not mentioned:
         graph_bytecode_inputs.index_to_bytecode_constructor.clear()
+    direct: _Direct | None = getattr(made, _DIRECT, None)
+    if direct is None or direct.arguments != len(examples):
+        return made
+    recorded = direct.recorded
+    if not direct.takes_indices:
+        return recorded
+    return lambda *args: made(*args) if ranges.is_on() else recorded(*args)
 
 
 class _Direct(NamedTuple):
@@ -98,10 +94,6 @@ def _compile_inference(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
 def _compile_forward(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     known = _metadata()
     return _compile(graph, shown=None if known is None else known.num_forward_returns)
-
-
-def _compile_backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
-    return _compile(graph, shown=0)
 
 
 def _metadata() -> ViewAndMutationMeta | None:
@@ -321,7 +313,8 @@ def _lower_of(
                     named["dtype"] = _dtype_of(n)
                 else:
                     named = {k: v for k, v in named.items() if v is not None}
-                made = _row(n).lower(*[value(a, values) for a in n.args], **named)
+                row = GRAPH.get(_name(n)) or ROWS[_name(n)]
+                made = row.lower(*[value(a, values) for a in n.args], **named)
                 values[n] = made if isinstance(made, Node) else _placed(n, made)
         raise AssertionError("a graph has an output")
 
@@ -351,11 +344,6 @@ def _schema(n: fx.Node) -> Any:
 
 GRAPH: dict[str, Row] = {}
 """By the operator's name."""
-
-
-def _row(n: fx.Node) -> Row:
-    name = _name(n)
-    return GRAPH[name] if name in GRAPH else ROWS[name]
 
 
 def _in_graphs(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -463,19 +451,15 @@ _TYPED = frozenset(
 """Constructors, whose element type the graph's example tells."""
 
 
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's core table without what is a part of graphs: so they have the operators that eager
-    tensors have, and give the same numbers to the last bit."""
-    return {
+_backend = aot_autograd(
+    fw_compiler=_compile_forward,
+    bw_compiler=lambda graph, examples: _compile(graph, shown=0),
+    inference_compiler=_compile_inference,
+    # without what is a part of graphs: so they have the operators that eager tensors have, and
+    # give the same numbers to the last bit
+    decompositions={
         op: formula
         for op, formula in core_aten_decompositions().items()
         if _name_of(op) not in draws.IN_GRAPHS and _name_of(op) not in ROWS
-    }
-
-
-_backend = aot_autograd(
-    fw_compiler=_compile_forward,
-    bw_compiler=_compile_backward,
-    inference_compiler=_compile_inference,
-    decompositions=_decompositions(),
+    },
 )

@@ -24,14 +24,10 @@ def torch_errors() -> Iterator[None]:
     except InvalidCall as error:
         raise RuntimeError(f"backend hal: {error}") from error
     except HalError as error:
-        raise dist.DistBackendError(_words(error)) from error
-
-
-def _words(error: HalError) -> str:
-    late = isinstance(error, OperationFailed) and error.failure.kind is FailureKind.HANG
-    if late or isinstance(error, DeadlineExceeded):
-        return f"Timed out: the timeout is over: {error}"
-    return str(error)
+        late = isinstance(error, OperationFailed) and error.failure.kind is FailureKind.HANG
+        is_deadline = late or isinstance(error, DeadlineExceeded)
+        told = f"Timed out: the timeout is over: {error}" if is_deadline else str(error)
+        raise dist.DistBackendError(told) from error
 
 
 def raises_torch_errors(method: Callable[P, T]) -> Callable[P, T]:

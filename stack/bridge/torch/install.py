@@ -324,10 +324,6 @@ def _as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = 
     return view_behind(x, size, stride, by)
 
 
-def _view(x: Tensor, size: Sequence[int]) -> Tensor:
-    return view_behind(x, *_viewed(x.shape, x.stride(), tuple(size)), 0)
-
-
 @functools.lru_cache(maxsize=4096)
 def _viewed(
     shape: tuple[int, ...], strides: tuple[int, ...], size: tuple[int, ...]
@@ -344,7 +340,9 @@ def _viewed(
     if math.prod(wanted) != count:
         raise RuntimeError(f"shape '{list(wanted)}' is invalid for input of size {count}")
     found: tuple[int, ...] | None = contiguous_strides(wanted)
-    if not _is_contiguous(shape, strides):
+    dense = contiguous_strides(shape)
+    pairs = zip(shape, strides, dense, strict=True)
+    if not (0 in shape or all(n == 1 or a == b for n, a, b in pairs)):
         found = around.reshaped_strides(tuple(shape), strides, wanted)
     if found is None:
         raise RuntimeError(
@@ -352,16 +350,6 @@ def _viewed(
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
     return wanted, found
-
-
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    dense = contiguous_strides(shape)
-    pairs = zip(shape, strides, dense, strict=True)
-    return 0 in shape or all(n == 1 or a == b for n, a, b in pairs)
-
-
-def _reshape_alias(x: Tensor, size: Any, stride: Any) -> Tensor:
-    return view_behind(x, size, stride, 0)
 
 
 def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
@@ -375,10 +363,6 @@ def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     strides.append(strides[a])
     shape[a], strides[a] = count, strides[a] * step
     return view_of(x, (*shape, size), strides, x.storage_offset())
-
-
-def _equal(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and bool((x == y).all().item())
 
 
 def _view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -453,10 +437,6 @@ def _eye(n: int, m: int | None = None, *, out: Tensor) -> Tensor:
     return out
 
 
-def _item(x: Tensor) -> Any:
-    return kernels.host(x).reshape(()).item()
-
-
 def _resize(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
     """Another shape; of a storage that is too small a larger one, with what it holds."""
     shape = tuple(size)
@@ -497,14 +477,6 @@ def _batch_norm_with_update(
     return (*made, new_tensor(x.device.index, (0,), torch.uint8)[0])
 
 
-def _batch_norm_backward(d: Tensor, x: Tensor, weight: Any, mean: Any, variance: Any, own: Any,
-                         rstd: Any, update: bool, eps: float, mask: Any,
-                         reserve: Tensor) -> Any:  # fmt: skip
-    return torch.ops.aten.native_batch_norm_backward(
-        d, x, weight, mean, variance, own, rstd, update, eps, mask
-    )
-
-
 def _to_copy(x: Tensor, *, non_blocking: bool = False, **kwargs: Any) -> Tensor:
     """Copies wait for nothing that torch could pin memory of the host for."""
     dtype, device = kwargs.get("dtype"), kwargs.get("device") or x.device
@@ -515,11 +487,6 @@ def _to_copy(x: Tensor, *, non_blocking: bool = False, **kwargs: Any) -> Tensor:
     return made
 
 
-def _zero_tensor(size: Sequence[int], *, dtype: Any = None, device: Any = None,
-                 **rest: Any) -> Tensor:  # fmt: skip
-    return torch.zeros(size, dtype=dtype, device=device)
-
-
 _BATCH_NORM = Row("native_batch_norm", rows.inlined(rows.batch_norm))
 
 
@@ -527,11 +494,11 @@ _OWN: dict[str, Any] = {
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,
     "as_strided": _as_strided,
-    "view": _view,
+    "view": lambda x, size: view_behind(x, *_viewed(x.shape, x.stride(), tuple(size)), 0),
     "unfold": _unfold,
-    "equal": _equal,
+    "equal": lambda x, y: x.shape == y.shape and bool((x == y).all().item()),
     "view.dtype": _view_dtype,
-    "_reshape_alias": _reshape_alias,
+    "_reshape_alias": lambda x, size, stride: view_behind(x, size, stride, 0),
     "arange.start_out": _arange,
     "eye.out": _eye,
     "eye.m_out": _eye,
@@ -539,7 +506,7 @@ _OWN: dict[str, Any] = {
     "record_stream": lambda x, stream: None,  # there is one order, and its memory is the tape's
     "_copy_from": kernels.copy_from,
     "_copy_from_and_resize": lambda src, dst: kernels.copy_from(src, dst.resize_(src.shape)),
-    "_local_scalar_dense": _item,
+    "_local_scalar_dense": lambda x: kernels.host(x).reshape(()).item(),
     "resize_": _resize,
     "set_.source_Storage": _set_storage,
     "set_.source_Storage_storage_offset": _set_storage,
@@ -547,8 +514,11 @@ _OWN: dict[str, Any] = {
     "native_batch_norm": _batch_norm,
     "_native_batch_norm_legit": _batch_norm,
     "_batch_norm_with_update": _batch_norm_with_update,
-    "batch_norm_backward": _batch_norm_backward,
+    # whose last argument is what only cuDNN keeps
+    "batch_norm_backward": lambda *args: torch.ops.aten.native_batch_norm_backward(*args[:-1]),
     "_to_copy": _to_copy,
-    "_efficientzerotensor": _zero_tensor,
+    "_efficientzerotensor": lambda size, *, dtype=None, device=None, **rest: torch.zeros(
+        size, dtype=dtype, device=device
+    ),
 }
 """By operator."""

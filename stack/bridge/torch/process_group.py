@@ -222,8 +222,10 @@ class HalProcessGroup(dist.ProcessGroup):
     ) -> Begun:
         check_pairs("all_gather_single_coalesced", outputs, inputs)
         wholes = [packed(output) for output in outputs]
-        pairs = zip(map(packed, inputs), wholes, strict=True)
-        calls = [self._all_gather(own, whole) for own, whole in pairs]
+        calls = []
+        for own, whole in zip(map(packed, inputs), wholes, strict=True):
+            apart = own.clone() if _overlap(own, whole, self.rank()) else own
+            calls.append(self._later.all_gather(elements_of(apart), elements_of(whole)))
         return self._begun(calls, outputs, unpack(wholes, outputs), opts)
 
     @raises_torch_errors
@@ -398,10 +400,6 @@ class HalProcessGroup(dist.ProcessGroup):
     def _all_reduce(self, tensor: Tensor, how: Reduce) -> Work:
         _check_reducible("allreduce", tensor, how)
         return self._later.all_reduce(array_of(tensor), how)
-
-    def _all_gather(self, own: Tensor, whole: Tensor) -> Work:
-        own = own.clone() if _overlap(own, whole, self.rank()) else own
-        return self._later.all_gather(elements_of(own), elements_of(whole))
 
     def _reduce_scatter(
         self, output: Tensor, input: Tensor, how: Reduce, counts: list[int] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ CHECK = "HAL_TORCH_CHECK"
 _INSIDE = -(2**63)
 """What stands where nothing is out of range."""
 
-Indices = Iterator[tuple[Any, int, int]]
+Indices = Iterable[tuple[Any, int, int]]
 """Indices, the least that is in range, and the first behind the range."""
 
 
@@ -43,10 +43,6 @@ def _worst(indices: Node, low: int, high: int, but: int) -> Node:
 _WORST = Row("the range of indices", _worst)
 
 
-def _of_axis(x: Tensor, dim: int, index: Any, *rest: Any, **options: Any) -> Indices:
-    yield index, 0, x.shape[dim] if x.dim() else 1
-
-
 def _of_list(x: Tensor, places: Any, *rest: Any, **options: Any) -> Indices:
     axis = 0
     for place in places:
@@ -58,31 +54,28 @@ def _of_list(x: Tensor, places: Any, *rest: Any, **options: Any) -> Indices:
         axis += 1
 
 
-def _of_rows(weight: Tensor, indices: Tensor, *rest: Any, **options: Any) -> Indices:
-    yield indices, 0, weight.shape[0]
-
-
-def _of_all(x: Tensor, index: Tensor, *rest: Any, **options: Any) -> Indices:
-    yield index, -x.numel(), x.numel()
-
-
 def _of_classes(x: Tensor, target: Tensor, *rest: Any, **options: Any) -> Indices:
     yield target, 0, x.shape[1 if x.dim() > 1 else 0]
 
 
-def _of_labels(x: Tensor, target: Tensor, *rest: Any, **options: Any) -> Indices:
-    yield target, 0, x.shape[-1] if x.dim() else 1
-
-
 _TAKERS: dict[str, Callable[..., Indices]] = {
     **dict.fromkeys(("index", "index_put", "_index_put_impl"), _of_list),
-    **dict.fromkeys(("embedding", "_embedding_bag", "_embedding_bag_forward_only"), _of_rows),
-    **dict.fromkeys(("take", "put"), _of_all),
+    **dict.fromkeys(
+        ("embedding", "_embedding_bag", "_embedding_bag_forward_only"),
+        lambda weight, indices, *rest, **options: [(indices, 0, weight.shape[0])],
+    ),
+    **dict.fromkeys(
+        ("take", "put"),
+        lambda x, index, *rest, **options: [(index, -x.numel(), x.numel())],
+    ),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _of_classes),
-    "multi_margin_loss": _of_labels,
+    "multi_margin_loss": lambda x, target, *rest, **options: [
+        (target, 0, x.shape[-1] if x.dim() else 1)
+    ],
     **dict.fromkeys(
         ("index_select", "gather", "scatter", "scatter_add", "scatter_reduce", "index_add",
-         "index_copy", "index_fill", "index_reduce"), _of_axis,
+         "index_copy", "index_fill", "index_reduce"),
+        lambda x, dim, index, *rest, **options: [(index, 0, x.shape[dim] if x.dim() else 1)],
     ),
 }  # fmt: skip
 """What an operator takes as indices, by its name without an overload."""

@@ -27,7 +27,7 @@ from stack.framework.expr import convolution as conv
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
-from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
+from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL
 from stack.framework.reverse import gradients
 
 ROWS: dict[str, Row] = {}
@@ -823,12 +823,6 @@ def words(state: Node, n: int) -> list[Node]:
 # Those of the framework
 
 
-def _published() -> dict[int, Public]:
-    """The framework's operators that name one of torch's, each once."""
-    spaces = (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG)
-    return {id(p): p for space in spaces for p in space.values() if p.face.aten}
-
-
 _CALLED = {"input": "self", "x": "self", "y": "other", "tensors": "self"}
 _SAME = (
     {"other", "exponent", "mat2", "vec", "vec2", "batch2", "tensor2", "tensor", "end"},
@@ -860,7 +854,14 @@ def _fits(expression: F, schema: Any) -> bool:
 
 _MODULES = ("elementwise", "activation", "special", "public")
 
-for _public in _published().values():
+# the framework's operators that name one of torch's, each once
+_PUBLISHED = {
+    id(p): p
+    for space in (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG)
+    for p in space.values()
+    if p.face.aten
+}
+for _public in _PUBLISHED.values():
     if _public.face.waits:
         continue
     _packet_name, _, _only = _public.face.aten.partition(".")

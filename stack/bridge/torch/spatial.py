@@ -114,10 +114,6 @@ for _d, _linear in ((1, "linear"), (2, "bilinear"), (3, "trilinear")):
 _resampling("upsample_bicubic2d", "bicubic", cornered=True)
 
 
-def _triangle(away: Node) -> Node:
-    return e.clamp(e.sub(1.0, away), min=0.0)
-
-
 def _cubic(away: Node) -> Node:
     """Keys' with -1/2, which Pillow has."""
     near = e.add(e.mul(e.mul(e.sub(e.mul(away, 1.5), 2.5), away), away), 1.0)
@@ -163,7 +159,7 @@ def _smoothing(name: str, shape: Callable[[Node], Node]) -> None:
         return pulled(lambda v: smoothed(v, size, *rest), [x], d)[0]
 
 
-_smoothing("_upsample_bilinear2d_aa", _triangle)
+_smoothing("_upsample_bilinear2d_aa", lambda away: e.clamp(e.sub(1.0, away), min=0.0))
 _smoothing("_upsample_bicubic2d_aa", _cubic)
 
 
