@@ -78,7 +78,10 @@ def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
     found = g.gather(table, index, 0)
     yield Case("embedding", f"{rows}x{columns}", DType.F32, found, (table, index), 0)
     for dtype, edges in EDGES:
-        yield from (_matmul(edge, dtype) for edge in edges if edge <= columns)
+        for edge in (edge for edge in edges if edge <= columns):
+            a, b = _inputs((edge, edge), (edge, edge), dtype=dtype)
+            name, flops = f"matmul {dtype.short}", 2 * edge**3
+            yield Case(name, str(edge), dtype, g.matmul(a, b), (a, b), flops)
     # softmax(q @ k.T / sqrt(width)) @ v for each head.
     length = min(LENGTH, rows)
     q, k, v = _inputs(*[(HEADS, length, WIDTH)] * 3)
@@ -104,8 +107,3 @@ def _mean(x: Node) -> Node:
     """Of each row, as wide as x."""
     total = g.reduce("sum", x, 1)
     return g.expand(g.mul(total, g.full_like(total, 1 / x.shape[1])), x.shape)
-
-
-def _matmul(edge: int, dtype: DType) -> Case:
-    a, b = _inputs((edge, edge), (edge, edge), dtype=dtype)
-    return Case(f"matmul {dtype.short}", str(edge), dtype, g.matmul(a, b), (a, b), 2 * edge**3)

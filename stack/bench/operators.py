@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -103,17 +103,16 @@ def table(title: str, roof: Roof, results: Iterable[OperatorTime]) -> Table:
     for column in ("size", "us", "GB/s", "Gop/s", "op/B", "of limit"):
         made.add_column(column, justify="right")
     for result in results:
-        if result.time is not None:
-            made.add_row(result.case.name, result.case.size, *_numbers(result, roof))
+        case, time = result.case, result.time
+        if time is not None:
+            share = roof.seconds(case.peak, case.flops, case.nbytes) / time.seconds
+            made.add_row(
+                case.name,
+                case.size,
+                f"{time.seconds * 1e6:.4g}",
+                f"{case.nbytes / time.seconds / 1e9:.4g}",
+                f"{case.flops / time.seconds / 1e9:.4g}",
+                f"{case.intensity:.3g}",
+                f"{share:.0%}" if case.peak in roof.peaks else f"memory's: {share:.0%}",
+            )
     return made
-
-
-def _numbers(result: OperatorTime, roof: Roof) -> Iterator[str]:
-    case, time = result.case, result.time
-    assert time is not None, "only what was measured has numbers"
-    yield f"{time.seconds * 1e6:.4g}"
-    yield f"{case.nbytes / time.seconds / 1e9:.4g}"
-    yield f"{case.flops / time.seconds / 1e9:.4g}"
-    yield f"{case.intensity:.3g}"
-    share = roof.seconds(case.peak, case.flops, case.nbytes) / time.seconds
-    yield f"{share:.0%}" if case.peak in roof.peaks else f"memory's: {share:.0%}"

@@ -107,7 +107,8 @@ def _orders(blocks: Sequence[Lifetime]) -> Iterable[list[int]]:
     yield sorted(indices, key=lambda i: (blocks[i].first, -blocks[i].last))
     yield sorted(indices, key=lambda i: (-blocks[i].nbytes, blocks[i].first))
     yield sorted(indices, key=lambda i: (blocks[i].first - blocks[i].last, -blocks[i].nbytes))
-    yield sorted(indices, key=lambda i: _area(blocks[i]), reverse=True)
+    areas = [b.nbytes * (b.last - b.first + 1) for b in blocks]
+    yield sorted(indices, key=areas.__getitem__, reverse=True)
     yield sorted(indices, key=lambda i: (-blocks[i].last, blocks[i].first))
     # First the blocks of the step with the most in use, long-lived ones at the bottom.
     steps = sorted({b.first for b in blocks})
@@ -115,10 +116,6 @@ def _orders(blocks: Sequence[Lifetime]) -> Iterable[list[int]]:
     peak = [max((pressure[s] for s in steps if b.first <= s <= b.last), default=0) for b in blocks]
     length = [b.last - b.first for b in blocks]
     yield sorted(range(len(blocks)), key=lambda i: (-peak[i], -length[i], -blocks[i].nbytes))
-
-
-def _area(block: Lifetime) -> int:
-    return block.nbytes * (block.last - block.first + 1)
 
 
 class Spot(NamedTuple):

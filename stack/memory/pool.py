@@ -166,9 +166,6 @@ class Pool:
                     held[block.label] += block.nbytes
         return dict(held.most_common())
 
-    def _raw(self, nbytes: int, label: str) -> Buffer:
-        return self.device.alloc(nbytes, AllocOptions(label=label))
-
     def _slabs(self, wanted: int) -> Slabs[Buffer]:
         return self._small if wanted < SMALL_NBYTES else self._large
 
@@ -188,8 +185,10 @@ class Pool:
             self._slabs(block.nbytes).give(block)
 
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
-        sources = self._sources or [(1, self._raw)]
-        buffer = max(sources, key=itemgetter(0))[1](size, label)
+        if self._sources:
+            buffer = max(self._sources, key=itemgetter(0))[1](size, label)
+        else:
+            buffer = self.device.alloc(size, AllocOptions(label=label))
         with self._lock:
             self._reserved += size
             self._peak_reserved = max(self._peak_reserved, self._reserved)

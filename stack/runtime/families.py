@@ -184,20 +184,16 @@ class Families:
 
     def _general(self, request: GraphRequest, family: _Family, found: Parts) -> General | None:
         """A graph for many sizes, of which the request has some; None where it cannot be."""
-        if not self._can_generalise(request, family, found):
+        if not can_generalise(request):
+            return None
+        is_same = all(row.sizes == found.sizes for row in family.rows)
+        if not is_same and not (self.have_sizes and len(family.generals) < GENERALS):
             return None
         sized = generalised(request, [*family.rows, found])
         try:
             return General(sized, self._compile(sized.request))
         except NeedsPlainSizes:  # how sizes seen so far happen to differ: others may tell more
             return None
-
-    def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:
-        if not can_generalise(request):
-            return False
-        if all(row.sizes == found.sizes for row in family.rows):
-            return True
-        return self.have_sizes and len(family.generals) < GENERALS
 
     def _note(
         self, kind: str, request: GraphRequest, why: str, conditions: tuple[object, ...] = ()

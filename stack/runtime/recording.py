@@ -185,7 +185,20 @@ class Recording:
         if isinstance(call, ExchangeCall):
             return Exchange(self._groups, call, *map(self._side, (call.dst, *call.sources)))
         if isinstance(call, LoopCall):
-            return self._loop(call)
+            body = Recording(
+                self._device,
+                self._programs,
+                self._groups,
+                call.body,
+                self._placement.within(call.body),
+                self.arena,
+                self._host,
+            )
+            self._bodies.append(body)
+            parts = [step.part for step in body.steps]
+            segments = [part for part in parts if not isinstance(part, Exchange)]
+            assert len(segments) == len(parts), "a loop's body has no exchange"
+            return Loop(call, self._side, segments)
         if isinstance(call, CopyCall) and call.dst.kind == "host":
             store = Store(self._in_host(call.dst), self._fixed(call.src))
             self._stores[call.dst.index] = store
@@ -202,22 +215,6 @@ class Recording:
         launchable = self._device.bind(self._program(call).program, fixed)
         self.handles.append(launchable)
         return Launch(launchable, call.grid)
-
-    def _loop(self, call: LoopCall) -> Loop:
-        body = Recording(
-            self._device,
-            self._programs,
-            self._groups,
-            call.body,
-            self._placement.within(call.body),
-            self.arena,
-            self._host,
-        )
-        self._bodies.append(body)
-        parts = [step.part for step in body.steps]
-        segments = [part for part in parts if not isinstance(part, Exchange)]
-        assert len(segments) == len(parts), "a loop's body has no exchange"
-        return Loop(call, self._side, segments)
 
     def _program(self, call: KernelCall) -> Loaded:
         return self.loaded[call.source]

@@ -77,17 +77,8 @@ def simulate(name: str, setting: Setting, costs: Costs) -> tuple[PolicyRow, Outc
         rules=policy.rules,
         costs=costs,
     ).run()
-    return _row(name, outcome), outcome
-
-
-def data(rows: Iterable[PolicyRow]) -> list[dict[str, object]]:
-    """The rows as plain data."""
-    return [asdict(row) for row in rows]
-
-
-def _row(name: str, outcome: Outcome) -> PolicyRow:
     courses, waits = outcome.courses.values(), outcome.waits()
-    return PolicyRow(
+    row = PolicyRow(
         name,
         len(courses),
         sum(bool(course.refused) for course in courses),
@@ -101,6 +92,12 @@ def _row(name: str, outcome: Outcome) -> PolicyRow:
         sum(course.resizes for course in courses),
         sum(course.lost_s for course in courses) / 3600,
     )
+    return row, outcome
+
+
+def data(rows: Iterable[PolicyRow]) -> list[dict[str, object]]:
+    """The rows as plain data."""
+    return [asdict(row) for row in rows]
 
 
 def _quantile(ordered: list[float], part: float) -> float:

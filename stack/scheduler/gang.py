@@ -301,14 +301,13 @@ class Reservation:
 
     def lets(self, fit: Fit, devices: int) -> bool:
         """Whether ranks of so many devices on these leaves delay it in nothing, however long."""
-        inside = sum(ranks * devices for leaf, ranks in fit if self._holds(leaf))
+        inside = 0
+        for leaf, ranks in fit:
+            above: Domain | None = leaf
+            while above is not None and above is not self.domain:
+                above = above.parent
+            inside += ranks * devices * (above is not None)
         return inside <= self.extra
-
-    def _holds(self, leaf: Domain) -> bool:
-        above: Domain | None = leaf
-        while above is not None and above is not self.domain:
-            above = above.parent
-        return above is not None
 
 
 @dataclass(slots=True, eq=False)

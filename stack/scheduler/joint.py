@@ -189,14 +189,10 @@ def _kept(books: Books, heir: Gang, kind: str, there: int, running: Collection[G
     bound = 0
     for gang in running:
         if gang.spec.kinds == (kind,):
+            least = min(option.ranks for option in gang.spec.options if option.kind == kind)
             gives = gang.spec.priority <= heir.spec.priority
-            bound += _least(gang, kind) if gives else gang.need
+            bound += least * gang.spec.devices if gives else gang.need
     return need if there - bound >= need else 0
-
-
-def _least(gang: Gang, kind: str) -> int:
-    ranks = min(option.ranks for option in gang.spec.options if option.kind == kind)
-    return ranks * gang.spec.devices
 
 
 def _part(books: Books, stuck: Collection[Gang], chosen: dict[Gang, Option | None]) -> None:
@@ -272,10 +268,7 @@ def _go_over(books: Books, gang: Gang, option: Option, mine: Collection[Gang]) -
     gang.becomes(option, books.now)
     gang.now_has(option.ranks, books.now)
     books.book(gang)
-    resize(books, gang, f"by {_name(option)} all jobs together are faster")
-    return True
-
-
-def _name(option: Option) -> str:
     how = f" and {option.strategy}" if option.strategy else ""
-    return f"{option.ranks} ranks of kind {option.kind!r}{how}"
+    name = f"{option.ranks} ranks of kind {option.kind!r}{how}"
+    resize(books, gang, f"by {name} all jobs together are faster")
+    return True

@@ -37,47 +37,19 @@ class Use:
 Key = Callable[["Gang", Use], float]
 
 
-def _priority(gang: Gang, _use: Use) -> float:
-    return -gang.spec.priority
-
-
-def _submitted(gang: Gang, _use: Use) -> float:
-    return gang.seq
-
-
-def _queue_share(gang: Gang, use: Use) -> float:
-    return use.dominant(gang.queue.tally.occupied) / gang.queue.spec.weight
-
-
-def _borrowing(gang: Gang, _use: Use) -> float:
-    return float(gang.queue.borrows(gang.spec.kinds[0]) + gang.need > 0)
-
-
-def _user_share(gang: Gang, use: Use) -> float:
-    return use.dominant(use.users[gang.spec.user].occupied)
-
-
-def _smallest(gang: Gang, _use: Use) -> float:
-    return gang.need
-
-
-def _shortest(gang: Gang, _use: Use) -> float:
-    return gang.left_s
-
-
 def _wide(gang: Gang, use: Use) -> float:
     whole = use.capacity.get(gang.spec.kinds[0], 0)
     return gang.submitted - (use.head_start_s * gang.need / whole if whole else 0.0)
 
 
 KEYS: dict[str, Key] = {
-    "priority": _priority,
-    "submitted": _submitted,
-    "share": _queue_share,
-    "borrowing": _borrowing,
-    "user": _user_share,
-    "smallest": _smallest,
-    "shortest": _shortest,
+    "priority": lambda gang, _use: -gang.spec.priority,
+    "submitted": lambda gang, _use: gang.seq,
+    "share": lambda gang, use: use.dominant(gang.queue.tally.occupied) / gang.queue.spec.weight,
+    "borrowing": lambda gang, _use: float(gang.queue.borrows(gang.spec.kinds[0]) + gang.need > 0),
+    "user": lambda gang, use: use.dominant(use.users[gang.spec.user].occupied),
+    "smallest": lambda gang, _use: gang.need,
+    "shortest": lambda gang, _use: gang.left_s,
     "wide": _wide,
 }
 """priority   the higher first

@@ -86,8 +86,12 @@ class DeviceTree:
             if found is None:
                 found = self._domains[path] = self._domain(name, depth, parent)
             parent = found
-        if len(chips) > 1:
-            self._part()
+        if len(chips) > 1 and self._single:  # sort chips apart from their hosts from now on
+            self._single = False
+            self._sorted[-1] = [
+                SortedList((leaf.room[index], leaf.ordinal) for leaf in self._by_level[-1])
+                for index in range(len(self.sizes))
+            ]
         leaves = []
         for chip in chips:
             leaf = self._domain(chip.name, len(inner) + 1, parent)
@@ -171,15 +175,6 @@ class DeviceTree:
                     order.add((same[0].room[index], 0))
                 order.add((0, domain.ordinal))
         return domain
-
-    def _part(self) -> None:
-        """Sort chips apart from their hosts from now on."""
-        if self._single:
-            self._single = False
-            self._sorted[-1] = [
-                SortedList((leaf.room[index], leaf.ordinal) for leaf in self._by_level[-1])
-                for index in range(len(self.sizes))
-            ]
 
     def most(self, spec: JobSpec, index: int) -> int:
         """The most ranks of this job for which there is room now."""

@@ -55,14 +55,6 @@ def _nibbles(packed: Bytes) -> Array:
     return np.concatenate([packed & 15, packed >> 4], -1)
 
 
-def _q8_0(blocks: Bytes) -> Array:
-    return _half(blocks, 0) * blocks[:, 2:].view(np.int8).astype(np.float32)
-
-
-def _q4_0(blocks: Bytes) -> Array:
-    return _half(blocks, 0) * (_nibbles(blocks[:, 2:]).astype(np.float32) - 8)
-
-
 def _q4_1(blocks: Bytes) -> Array:
     return _half(blocks, 0) * _nibbles(blocks[:, 4:]).astype(np.float32) + _half(blocks, 2)
 
@@ -93,9 +85,9 @@ def _q6_k(blocks: Bytes) -> Array:
 KINDS = {
     0: _plain("F32"),
     1: _plain("F16"),
-    2: Kind("Q4_0", 32, 18, _q4_0),
+    2: Kind("Q4_0", 32, 18, lambda b: _half(b, 0) * (_nibbles(b[:, 2:]).astype(np.float32) - 8)),
     3: Kind("Q4_1", 32, 20, _q4_1),
-    8: Kind("Q8_0", 32, 34, _q8_0),
+    8: Kind("Q8_0", 32, 34, lambda b: _half(b, 0) * b[:, 2:].view(np.int8).astype(np.float32)),
     12: Kind("Q4_K", 256, 144, _q4_k),
     14: Kind("Q6_K", 256, 210, _q6_k),
     24: _plain("I8"),

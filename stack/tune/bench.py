@@ -126,15 +126,14 @@ class Bench:
         ):
             if extent.written:
                 self._wait(self._device.copy(buffer.region(), content.data, self._timeline, ()))
-        for i in self._only_written() if unwritten else ():
-            self._wait(self._device.fill(self._buffers[i].region(), unwritten, self._timeline, ()))
-
-    def _only_written(self) -> set[int]:
+        if not unwritten:
+            return
         read: set[int] = set()
         for ready in self._ready.values():
             pairs = zip(ready.trial.args, ready.trial.source.params, strict=True)
             read |= {i for i, param in pairs if param.reads}
-        return {i for i, e in enumerate(self._extents) if e.written} - read
+        for i in {i for i, e in enumerate(self._extents) if e.written} - read:
+            self._wait(self._device.fill(self._buffers[i].region(), unwritten, self._timeline, ()))
 
     def _run(self, ready: _Ready) -> Point:
         return self._device.launch(ready.launchable, ready.trial.grid, self._timeline, ())

@@ -112,16 +112,13 @@ class Process:
 
     def _crashed(self) -> LostError:
         """How the process ended, which an order may find out as well as its answer."""
-        how = self._how_it_ended()
+        try:
+            status = self._process.wait(timeout=END_S)
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        except subprocess.TimeoutExpired:
+            how = "closed its connection"
         self._printed.seek(0)
         lines = self._printed.read().decode(errors="replace")[-TAIL:].strip().splitlines()
         cause = f"{how}; it printed last: {lines[-1][:200]}" if lines else how
         self.end()
         return LostError(Stage.CRASH, cause)
-
-    def _how_it_ended(self) -> str:
-        try:
-            status = self._process.wait(timeout=END_S)
-        except subprocess.TimeoutExpired:
-            return "closed its connection"
-        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from stack.compiler.templates.blocking import Blocks, MatmulShape
 from stack.compiler.templates.schedule import Block, Problem, Schedule
-from stack.runtime.tuned import Record, TunedCandidate
+from stack.runtime.tuned import Record
 
 WORDS = ("problem", "candidate", "verdict", "")
 """Columns that are folded where a line is short."""
@@ -36,8 +36,17 @@ def summary(title: str, rows: Sequence[ReportRow]) -> Table:
     for row in rows:
         if row.record is None:
             continue
+        record = row.record
+        ratio = record.results[record.chosen].measured or 1.0
         table.add_row(
-            escape(name_of(row.problem)), str(row.count), *_measured(row.record), row.note
+            escape(name_of(row.problem)),
+            str(row.count),
+            time_of(record.seconds),
+            time_of(record.seconds * ratio) if record.chosen else "the same",
+            f"{1 / ratio:.2f}" if record.chosen else "1",
+            str(len(record.results)),
+            str(sum(bool(r.refused) for r in record.results) or ""),
+            row.note,
         )
     return table
 
@@ -58,11 +67,14 @@ def details(record: Record) -> Table:
     table = _table(
         name_of(record.problem), "candidate", "predicted", "measured", "rounds", "verdict"
     )
-    order = sorted(range(len(record.results)), key=lambda i: _key(record.results[i]))
+    results = record.results
+    seconds = [r.measured or r.predicted for r in results]
+    order = sorted(range(len(results)), key=lambda i: (results[i].measured is None, seconds[i]))
     for i in order:
         result = record.results[i]
         measured = "" if result.measured is None else f"{result.measured:.2f}"
-        verdict = result.refused or _verdict(i, record)
+        words = ["the rules'"] * (i == 0) + ["chosen"] * (i == record.chosen)
+        verdict = result.refused or ", ".join(words)
         numbers = f"{result.predicted:.2f}", measured, str(result.rounds)
         table.add_row(text_of(result.schedule), *numbers, escape(verdict))
     return table
@@ -72,7 +84,13 @@ def name_of(problem: Problem) -> str:
     """A problem in a few words: "matmul 256x64x256 f32, batch 48, A by columns"."""
     if not isinstance(problem, MatmulShape):
         return problem.name
-    return ", ".join(_words(problem))
+    p = problem
+    wide = f" in {p.accumulate.short}" if p.accumulate is not p.dtype else ""
+    words = [f"matmul {p.m}x{p.n}x{p.k} {p.dtype.short}{wide}"]
+    words += [f"batch {p.batch}"] * (p.batch > 1)
+    words += ["A by columns"] * (p.a_contiguous == "m")
+    words += ["B by columns"] * (p.b_contiguous == "k")
+    return ", ".join(words)
 
 
 def text_of(schedule: Schedule) -> str:
@@ -86,41 +104,11 @@ def text_of(schedule: Schedule) -> str:
     return f"unroll {schedule.unroll}, {schedule.rows_on_grid} rows, chunk {schedule.chunk}"
 
 
-def _words(shape: MatmulShape) -> Iterator[str]:
-    wide = f" in {shape.accumulate.short}" if shape.accumulate is not shape.dtype else ""
-    yield f"matmul {shape.m}x{shape.n}x{shape.k} {shape.dtype.short}{wide}"
-    if shape.batch > 1:
-        yield f"batch {shape.batch}"
-    if shape.a_contiguous == "m":
-        yield "A by columns"
-    if shape.b_contiguous == "k":
-        yield "B by columns"
-
-
-def _measured(record: Record) -> Iterator[str]:
-    ratio = record.results[record.chosen].measured or 1.0
-    yield time_of(record.seconds)
-    yield time_of(record.seconds * ratio) if record.chosen else "the same"
-    yield f"{1 / ratio:.2f}" if record.chosen else "1"
-    yield str(len(record.results))
-    yield str(sum(bool(r.refused) for r in record.results) or "")
-
-
 def time_of(seconds: float) -> str:
     """A time with a unit that leaves one to three digits before the point."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} us"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _verdict(number: int, record: Record) -> str:
-    words = ["the rules'"] if number == 0 else []
-    words += ["chosen"] if number == record.chosen else []
-    return ", ".join(words)
-
-
-def _key(result: TunedCandidate) -> tuple[bool, float]:
-    return result.measured is None, result.measured or result.predicted
 
 
 def _table(title: str, *columns: str) -> Table:

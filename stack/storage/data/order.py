@@ -27,19 +27,15 @@ def permuted(positions: NDArray[np.int64], count: int, seed: int, epoch: int) ->
     ):
         raise StorageError(f"positions {positions} are not among {count:,} samples")
     half = np.uint64(max(1, -(-(count - 1).bit_length() // 2)))
-    keys = [_mixed(np.uint64(word)) for word in _words(seed, epoch)]
+    start = seed * 0x9E3779B97F4A7C15 + epoch * 0xD1B54A32D192ED03
+    words = (start + i * 0xBF58476D1CE4E5B9 & (1 << 64) - 1 for i in range(1, ROUNDS + 1))
+    keys = [_mixed(np.uint64(word)) for word in words]
     values = _feistel(positions.astype(np.uint64), half, keys)
     beyond = values >= count
     while beyond.any():  # a cycle comes back to where it began, which is not beyond
         values[beyond] = _feistel(values[beyond], half, keys)
         beyond = values >= count
     return values.astype(np.int64)
-
-
-def _words(seed: int, epoch: int) -> list[int]:
-    mask = (1 << 64) - 1
-    start = (seed * 0x9E3779B97F4A7C15 + epoch * 0xD1B54A32D192ED03) & mask
-    return [(start + i * 0xBF58476D1CE4E5B9) & mask for i in range(1, ROUNDS + 1)]
 
 
 def _feistel(values: U64, half: np.uint64, keys: list[U64]) -> U64:

@@ -135,10 +135,9 @@ class Samples:
             raise StorageError(f"{self.folder} has {other[0]} among shards of {kind}")
         kept = {shard.shard: shard for shard in self._open}
         self._open = [kept.get(line) or OpenShard(self.folder, line) for line in lines]
-        counts = [self._windows(line.count) if self._length else line.count for line in lines]
+        counts = [
+            max(0, line.count - 1) // self._length if self._length else line.count for line in lines
+        ]
         self._ends = list(accumulate(counts))
         if not sum(counts):
             raise StorageError(f"{self.folder} has no sample; add shards to it first")
-
-    def _windows(self, tokens: int) -> int:
-        return max(0, tokens - 1) // self._length

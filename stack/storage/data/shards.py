@@ -10,8 +10,8 @@ import json
 import mmap
 import os
 import tarfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def _append(folder: str | Path, file: str, kind: str, count: int, **more: Any) -
         sums = np.array(
             [
                 crc32c(page)
-                for block in _blocks(stream)
+                for block in iter(partial(stream.read, PAGE * 256), b"")
                 for page in (block[at : at + PAGE] for at in range(0, len(block), PAGE))
             ],
             np.uint32,
@@ -133,11 +133,6 @@ def shards_in(folder: str | Path) -> list[DataShard]:
             raise Damaged(f"{index}, line {number}: the checksum differs; take it from a copy")
         found.append(DataShard(**json.loads(text)))
     return found
-
-
-def _blocks(stream: Any) -> Iterator[bytes]:
-    while block := stream.read(PAGE * 256):
-        yield block
 
 
 def _path(folder: str | Path, file: str) -> Path:
