@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from stack.compiler.templates.blocking import (
+    FAR_DEPTH,
+    FAR_REUSE,
     Blocks,
     MatmulShape,
+    cache_nbytes,
     ceil_div,
     choose_blocks,
     register_tile,
@@ -83,6 +86,17 @@ def test_scratch_memory_fits(shape, info):
     partial = t.mp * t.np if shape.k > t.kc else 0
     elements = (t.mc + t.np) * t.kc + partial + t.mr * t.nr
     assert elements * shape.accumulate.nbytes <= info.space(SpaceKind.SCRATCHPAD).nbytes
+
+
+@given(SHAPES, DEVICES)
+@example(MatmulShape(1, 1024, 1024, 1024, "k", "n", DType.F32, DType.F32), vector_device(64, 32))
+@example(MatmulShape(1, 1024, 1024, 1024, "m", "n", DType.F32, DType.F32), vector_device(64, 32))
+def test_panels_beyond_the_nearest_cache_are_of_tiles_that_read_little(shape, info):
+    t = choose_blocks(shape, info)
+    if t.kc > t.kt and t.kc * t.nr * shape.packed.nbytes > cache_nbytes(info, 0) * 3 // 4:
+        assert t.mr * t.nr >= FAR_REUSE * (t.mr + t.nr)
+        assert t.kc <= FAR_DEPTH
+        assert not shape.over_rows
 
 
 @given(st.integers(2, 64))

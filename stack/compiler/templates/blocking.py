@@ -14,8 +14,9 @@ from hal.core.dtypes import DType
 from hal.tile.size import hint, is_fixed, known_divisor
 from stack.compiler.pairs import halved, levels
 
-PACK_COST = 10
-"""Multiply-adds in the time that one element takes to be packed."""
+PACK_COST = 16
+"""Multiply-adds in the time that one element takes to be packed: fewer where it comes from a cache,
+more where it comes from memory."""
 
 LAUNCH_COST = 20_000
 """The same for starting one program instance."""
@@ -29,6 +30,14 @@ rows lie evenly."""
 
 STEP_COST = 1
 """Multiply-adds of vectors in the time that a step of the innermost loop takes beside its own."""
+
+FAR_REUSE = 8
+"""Multiply-adds for each element that a register tile reads, from which on panels may come from the
+second cache."""
+
+FAR_DEPTH = 384
+"""How deep these panels are at least: the deeper, the fewer sums wait in memory; what is deeper
+leaves the second cache, too, and sums more terms one after the other."""
 
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
@@ -141,9 +150,14 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     kt, unroll = steps * shape.together, _divisor(steps, written) * shape.together
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
-    # And a panel of A fits beside it, of tall tiles with narrow rows.
-    near = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
-    deep = min(near // nr, scratch_budget(info) // (mr + nr)) // shape.packed.nbytes
+    # And a panel of A fits beside it, of tall tiles with narrow rows. Panels that need not be there
+    # may be deeper, but for sums over rows, which stop often: more levels of them would leave the
+    # registers.
+    budget = scratch_budget(info)
+    near = min(cache_nbytes(info, 0) * 3 // 4, budget // 4)
+    deep = min(near // nr, budget // (mr + nr)) // shape.packed.nbytes
+    if mr * nr >= FAR_REUSE * (mr + nr) and not shape.over_rows:
+        deep = max(deep, min(FAR_DEPTH * shape.together, budget // 4 // nr // shape.packed.nbytes))
     most = max(kt, deep // kt * kt)
     half = halved(shape.k, most, kt)
     if half and half <= most and half % kt == 0:
@@ -153,7 +167,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
         kc = max(kt, round_up(ceil_div(shape.k, parts), kt))
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
-    nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
+    nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
     mc = max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
     # The block of one instance with the least estimated time whose scratch memory fits
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
@@ -161,7 +175,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
         (mp, np)
         for mp in even_sizes(shape.m, blocks.mr)
         for np in even_sizes(shape.n, blocks.nr)
-        if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info)
+        if scratch_nbytes(shape, blocks, mp, np) <= budget
     ]
     mp, np = min(
         fitting or [(blocks.mr, blocks.nr)],

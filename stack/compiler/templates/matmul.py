@@ -7,7 +7,7 @@ and needs no masks:
     for k0 in blocks of kc:
         pack B[k0:, n0:] into panels [kc][nr]
         for i0 in blocks of mc:
-            pack A[i0:, k0:] into panels [mr][kc], or [kc][mr] where m is contiguous
+            pack A[i0:, k0:] into panels [kc][mr], or [mr][kc] where k comes in uneven pieces
             for each panel of B, for each panel of A:
                 tile = 0
                 for k: tile += outer product of a column of A's panel and a row of B's panel
@@ -273,7 +273,7 @@ class _MatmulTemplate:
         if s.m_run and not divides(t.mr, s.m_run):
             b.loop(0, rows, t.mr, panel_by_runs)
             return
-        if s.a_contiguous == "k" and (self.p.a_uneven or not self._k_evenly):
+        if self._a_by_rows:
             b.loop(0, rows, t.mr, rows_of)
             return
         if self.p.a_uneven:
@@ -325,6 +325,13 @@ class _MatmulTemplate:
         self.b.loop(0, add(within, width), run, one)
 
     @property
+    def _a_by_rows(self) -> bool:
+        """Whether packed A has rows of neighbours along k, which uneven pieces are written to by
+        vectors; else its columns follow one another, so that a step of the innermost loop reads one
+        line of the cache and not one for each row."""
+        return self.shape.a_contiguous == "k" and (self.p.a_uneven or not self._k_evenly)
+
+    @property
     def _k_evenly(self) -> bool:
         """Whether tiles divide the runs along k."""
         return not self.shape.k_run or divides(self.blocks.kt, self.shape.k_run)
@@ -350,7 +357,7 @@ class _MatmulTemplate:
     ) -> None:
         """Store a tile at (row, kk) of a panel, of a column up to `most` elements."""
         t, b, group = self.blocks, self.b, self.shape.together
-        if self.shape.a_contiguous == "k":
+        if self._a_by_rows:
             b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
         elif tile.shape[1] % group:
             offset = add(add(panel, self._row_of(kk, t.mr)), mul(row, group))
@@ -386,7 +393,8 @@ class _MatmulTemplate:
             if scratch.c is None:
                 self._finish(block, scratch.edge, total, m, n)
                 return
-            offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
+            # Tile after tile in the order of the loops
+            offset = add(mul(j, t.mp), mul(add(i0, i), t.nr))
             total = self._with_waiting(scratch.c, offset, done, total)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
@@ -425,7 +433,7 @@ class _MatmulTemplate:
         t, b = self.blocks, self.b
         b0 = mul(j, t.kc)
         group = self.shape.together
-        a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (group, t.mr)
+        a_row, a_col = (t.kc, 1) if self._a_by_rows else (group, t.mr)
 
         def step(kk: Node, acc: Node) -> tuple[Node]:
             for u in range(0, t.unroll, group):
