@@ -120,16 +120,12 @@ def doctor(plugin: str, as_json: bool) -> None:
 def conform(device: str, **options: Any) -> None:
     """Run the conformance suite on DEVICE ("cpu:0"). Exits with 1 if a case is red."""
     commands = import_module("hal_conformance.commands")
-    before = signal.signal(signal.SIGTERM, _leave)
+    # end as the signal asks, but with what the command has on disk taken away
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         sys.exit(0 if commands.run(device, **options) else 1)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _leave(number: int, _: object) -> None:
-    """End as a signal asks, but with what the command has on disk taken away."""
-    sys.exit(128 + number)
 
 
 @click.command()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from hal.core.description import DeviceInfo, Limits, Link, MatrixUnit, MemorySpace, NumericProfile
+from hal.core.description import DeviceInfo, Limits, MatrixUnit, MemorySpace, NumericProfile
 from hal.core.discovery.registry import DeviceRow
-from hal.core.dtypes import DType
 
 _STYLES = {"ok": "green", "broken": "red", "blocked": "yellow"}
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -28,14 +27,16 @@ def devices_table(rows: Sequence[DeviceRow]) -> Table:
 
 def info_tables(info: DeviceInfo) -> Iterator[Table]:
     """A device's description; tables without rows are left out."""
+    rates = ((dtype.short, _rate(rate)) for dtype, rate in info.dtypes.items())
+    links = ((x.peer, x.kind, _rate(x.bandwidth), _rate(x.latency)) for x in info.links)
     pages = (
         _pairs(info.name, _head(info)),
         _pairs("limits", _limits(info.limits)),
         _spaces(info.spaces),
-        _types(info.dtypes),
+        _table("element types", "type", "peak operations/s", rows=rates),
         _matrix_units(info.matrix_units),
         _pairs("numbers", _numeric(info.numeric)),
-        _links(info.links),
+        _table("links", "peer", "kind", "bytes/s", "latency in s", rows=links),
         _pairs("declared performance", ((k, f"{v:.4g}") for k, v in info.declared.items())),
         _pairs("facts", info.facts.items()),
     )
@@ -69,13 +70,6 @@ def _limits(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "data caches", ", ".join(size(nbytes) for nbytes in limits.caches)
 
 
-def _types(dtypes: Mapping[DType, float]) -> Table:
-    table = _table("element types", "type", "peak operations/s")
-    for dtype, rate in dtypes.items():
-        table.add_row(dtype.short, _rate(rate))
-    return table
-
-
 def _numeric(numeric: NumericProfile) -> Iterator[tuple[str, str]]:
     yield "denormals", _yes(numeric.denormals)
     yield "fused multiply-add", _yes(numeric.fma)
@@ -106,13 +100,6 @@ def _matrix_units(units: Sequence[MatrixUnit]) -> Table:
     return table
 
 
-def _links(links: Sequence[Link]) -> Table:
-    table = _table("links", "peer", "kind", "bytes/s", "latency in s")
-    for link in links:
-        table.add_row(link.peer, link.kind, _rate(link.bandwidth), _rate(link.latency))
-    return table
-
-
 def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
     table = _table(title, "what", "value")
     for what, value in pairs:
@@ -120,10 +107,12 @@ def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *columns: str, rows: Iterable[tuple[str, ...]] = ()) -> Table:
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -59,9 +59,8 @@ class Device(_Hooks):
         for hook in _BOUND:
             feature = OPTIONAL.get(hook)
             if hook in NOTICES:
-                binding = (
-                    bound(self._relay, self.name, hook) if heard(self._relay, hook) else _unheard
-                )
+                is_heard = heard(self._relay, hook)
+                binding = bound(self._relay, self.name, hook) if is_heard else lambda *a, **k: None
             elif feature is None or feature in self.info.features:
                 binding = bound(self._relay, self.name, hook)
             else:
@@ -113,10 +112,6 @@ def _raising(error: type[Exception], text: str) -> Hook:
         raise error(text)
 
     return refuse
-
-
-def _unheard(*args: Any, **kwargs: Any) -> None:
-    """A notice that no wrapper hears."""
 
 
 def _abandon_all(why: str) -> None:

@@ -75,13 +75,11 @@ def _misfit(what: str, value: object, hint: Any) -> str:
         fits = isinstance(value, hint)
     if not fits:
         return f"{what} must be {_named(hint)}, is {shown(value)}"
-    return _misfit_of_fields(what, value) if is_dataclass(value) else ""
-
-
-def _misfit_of_fields(what: str, value: Any) -> str:
+    if not is_dataclass(value):
+        return ""
     kind: Any = type(value)
-    pairs = ((f"{what}.{name}", getattr(value, name), hint) for name, hint in _hints(kind))
-    return next(filter(None, (_misfit(*pair) for pair in pairs)), "")
+    parts = ((f"{what}.{name}", getattr(value, name), hint) for name, hint in _hints(kind))
+    return next(filter(None, (_misfit(*part) for part in parts)), "")
 
 
 @cache

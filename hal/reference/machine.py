@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
 from hal.hosted.machine import Machine, Part
 from hal.hosted.slab import Slab
@@ -51,13 +48,11 @@ class ReferenceMachine(Machine):
         return kernel_of(source)
 
     def run(self, program: Kernel, args: Sequence[Part | float], grid: Grid) -> None:
-        values = [_bytes(arg) if isinstance(arg, Part) else arg for arg in args]
+        values = [
+            arg.memory.array[arg.offset : arg.offset + arg.nbytes] if isinstance(arg, Part) else arg
+            for arg in args
+        ]
         interpret_bytes(program, grid, values, next(self._seeds), self._beat)
 
     def _beat(self) -> None:
         self.beats += 1
-
-
-def _bytes(part: Part) -> NDArray[np.uint8]:
-    array: NDArray[np.uint8] = part.memory.array
-    return array[part.offset : part.offset + part.nbytes]

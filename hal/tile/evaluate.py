@@ -59,16 +59,14 @@ def value_of(s: Instance, root: Node) -> Array:
             continue
         stack.pop()
         if node not in s.values:
-            s.values[node] = _compute(s, node, *(s.values[x] for x in node.srcs))
+            operands = [s.values[x] for x in node.srcs]
+            if node.op in _LEAF:
+                s.values[node] = _LEAF[node.op](s, node)
+            elif node.op in _STRUCTURAL:
+                s.values[node] = _STRUCTURAL[node.op](node, *operands)
+            else:
+                s.values[node] = elementwise(node.op, *operands)
     return s.values[root]
-
-
-def _compute(s: Instance, node: Node, *operands: Array) -> Array:
-    if node.op in _LEAF:
-        return _LEAF[node.op](s, node)
-    if node.op in _STRUCTURAL:
-        return _STRUCTURAL[node.op](node, *operands)
-    return elementwise(node.op, *operands)
 
 
 def _undefined(s: Instance, node: Node) -> Array:

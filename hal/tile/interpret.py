@@ -102,7 +102,13 @@ def _arguments(
     memories, values = {}, {}
     for p in kernel.params:
         if p.kind is ParamKind.BUFFER:
-            memories[p.name] = _checked(kernel, p.name, p.dtype, buffers[p.name])
+            array = buffers[p.name]
+            if array.dtype != NUMPY[p.dtype] or array.ndim != 1:
+                raise TileError(
+                    f"kernel {kernel.name}, buffer {p.name}: give a one-dimensional "
+                    f"{NUMPY[p.dtype]} array, not {array.dtype} of shape {array.shape}"
+                )
+            memories[p.name] = array
         else:
             value = scalars[p.name]
             if not p.dtype.is_float:
@@ -114,15 +120,6 @@ def _arguments(
                     )
             values[p.name] = constant(value, p.dtype)
     return memories, values
-
-
-def _checked(kernel: Kernel, name: str, dtype: DType, array: Array) -> Array:
-    if array.dtype != NUMPY[dtype] or array.ndim != 1:
-        raise TileError(
-            f"kernel {kernel.name}, buffer {name}: give a one-dimensional {NUMPY[dtype]} array, "
-            f"not {array.dtype} of shape {array.shape}"
-        )
-    return array
 
 
 def _run_block(s: Instance, block: Sequence[Statement]) -> None:
@@ -246,10 +243,6 @@ def _for(s: Instance, x: For) -> None:
     s.values.update({c.result: v for c, v in zip(x.carried, current, strict=True)})
 
 
-def _if(s: Instance, x: If) -> None:
-    _run_block(s.inner(), x.then if value_of(s, x.condition) else x.orelse)
-
-
 _RUN: Mapping[type[Any], Callable[[Instance, Any], None]] = MappingProxyType(
     {
         Load: _load,
@@ -262,6 +255,6 @@ _RUN: Mapping[type[Any], Callable[[Instance, Any], None]] = MappingProxyType(
         Wait: _wait,
         Barrier: lambda s, x: None,
         For: _for,
-        If: _if,
+        If: lambda s, x: _run_block(s.inner(), x.then if value_of(s, x.condition) else x.orelse),
     }
 )

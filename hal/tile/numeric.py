@@ -60,11 +60,10 @@ def convert(x: Array, dtype: DType) -> Array:
         return np.asarray(x != 0)
     if dtype.is_float:
         return x.astype(NUMPY[dtype.computed_in]).astype(NUMPY[dtype])
-    return _saturated(x.astype(_F64), dtype) if source.is_float else x.astype(NUMPY[dtype])
-
-
-def _saturated(x: Array, dtype: DType) -> Array:
-    low, high = bounds(dtype)
+    if not source.is_float:
+        return x.astype(NUMPY[dtype])
+    # integers hold what lies outside as their ends, and NaN as 0
+    x, (low, high) = x.astype(_F64), bounds(dtype)
     t = np.trunc(np.where(np.isnan(x), 0.0, x))
     inside = (t >= low) & (t < float(high + 1))
     exact = np.where(inside, t, 0.0).astype(NUMPY[dtype])
@@ -77,17 +76,13 @@ def bitcast(x: Array, dtype: DType) -> Array:
     return np.ascontiguousarray(x).view(NUMPY[dtype]).reshape(x.shape)
 
 
-def _erf(x: Array) -> Array:
-    return np.asarray(np.vectorize(math.erf, otypes=[_F64])(x))
-
-
 _IN_F64: Mapping[str, Callable[..., Array]] = {
     "exp": np.exp,
     "log": np.log,
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
-    "erf": _erf,
+    "erf": np.vectorize(math.erf, otypes=[_F64]),
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "pow": np.power,
 }

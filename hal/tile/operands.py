@@ -87,10 +87,6 @@ class Operands:
         self._values[token.text] = variable
         return variable
 
-    def _maybe(self) -> Node | None:
-        """An operand, or None for "_"."""
-        return None if self._t.accept("_") else self.value()
-
     def option(self, word: str) -> Node | None:
         """The operand of `word(...)`, or None where it is not there."""
         if not self._t.accept(word):
@@ -122,5 +118,6 @@ class Operands:
         limits: list[Node | None] = [None] * len(strides)
         if self._t.accept("limits"):
             self._t.expect("(")
-            limits = self._t.items(")", self._maybe)
+            # "_" stands for no limit
+            limits = self._t.items(")", lambda: None if self._t.accept("_") else self.value())
         return Access(memory, offset, tuple(strides), tuple(limits))

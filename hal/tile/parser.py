@@ -176,18 +176,12 @@ class _Parser:
         self._t.expect("shape")
         return Copy(target, source, self._t.sizes("(", ")"), self._channel())
 
-    def _wait(self) -> Statement:
-        return Wait(self._channel())
-
     def _channel(self) -> int:
         self._t.expect("channel")
         self._t.expect("(")
         channel = self._t.integer()
         self._t.expect(")")
         return channel
-
-    def _barrier(self) -> Statement:
-        return Barrier()
 
     def _if(self) -> Statement:
         condition = self._o.value()
@@ -223,17 +217,13 @@ class _Parser:
             if count:
                 self._t.end_line()
             self._close()
-        results = self._results([init.type for _, init in carry])
+        results: list[Node] = []
+        for k, (_, init) in enumerate(carry):
+            self._t.expect("," if k else "->")
+            results.append(self._o.define(self._o.new_name(), init.type))
         parts = zip(inside, (init for _, init in carry), after, results, strict=True)
         start, stop, step = bounds
         return For(i, start, stop, step, tuple(Carried(*p) for p in parts), body)
-
-    def _results(self, types: list[Type]) -> list[Node]:
-        results: list[Node] = []
-        for i, type in enumerate(types):
-            self._t.expect("," if i else "->")
-            results.append(self._o.define(self._o.new_name(), type))
-        return results
 
 
 _STATEMENTS: Mapping[str, Callable[[_Parser], Statement]] = MappingProxyType(
@@ -243,8 +233,8 @@ _STATEMENTS: Mapping[str, Callable[[_Parser], Statement]] = MappingProxyType(
         "atomic": _Parser._atomic,
         "alloc": _Parser._alloc,
         "copy": _Parser._copy,
-        "wait": _Parser._wait,
-        "barrier": _Parser._barrier,
+        "wait": lambda self: Wait(self._channel()),
+        "barrier": lambda self: Barrier(),
         "if": _Parser._if,
         "for": _Parser._for,
     }

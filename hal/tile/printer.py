@@ -95,7 +95,10 @@ class _Printer:
     def _values(self, position: Position, depth: int) -> None:
         for node in self._placed.get(position, ()):
             operands = ", ".join(map(self._use, node.srcs))
-            attrs = "".join(f" {k}={_attribute(v)}" for k, v in node.attrs)
+            attrs = "".join(
+                f" {k}=({', '.join(map(str, v))})" if isinstance(v, tuple) else f" {k}={v}"
+                for k, v in node.attrs
+            )
             text = node.op + " " * bool(operands) + operands + attrs
             self._line(depth, f"{self._define(node)} = {text} : {node.type}")
 
@@ -146,7 +149,3 @@ class _Printer:
             case Barrier():
                 return "barrier"
         raise TypeError(f"{statement!r} is not a statement without blocks")
-
-
-def _attribute(value: str | int | tuple[int, ...]) -> str:
-    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)

@@ -82,7 +82,9 @@ def _shape(n: Node) -> Iterator[str]:
         yield f"{n.op} keeps the element type, but {x.type} became {n.type}"
     if n.op == "reshape" and prod(x.shape) != prod(n.shape):
         yield f"reshape of {x.type} to {n.type} changes the number of elements"
-    if n.op == "broadcast" and not _broadcasts(x.shape, n.shape):
+    pairs = zip(reversed(x.shape), reversed(n.shape), strict=False)
+    fits = len(x.shape) <= len(n.shape) and all(a in (1, b) for a, b in pairs)
+    if n.op == "broadcast" and not fits:
         yield f"{x.type} does not broadcast to {n.type}; sizes must be 1 or equal, from the last"
     if n.op == "transpose":
         perm = n["perm"]
@@ -90,12 +92,6 @@ def _shape(n: Node) -> Iterator[str]:
             yield f"perm {perm} is not an order of the {len(x.shape)} axes of {x.type}"
         elif n.shape != tuple(x.shape[p] for p in perm):
             yield f"transpose of {x.type} by {perm} is not {n.type}"
-
-
-def _broadcasts(x: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    return len(x) <= len(to) and all(
-        a in (1, b) for a, b in zip(reversed(x), reversed(to), strict=False)
-    )
 
 
 def _along(n: Node) -> Iterator[str]:

@@ -43,7 +43,16 @@ def verify(kernel: Kernel) -> None:
     scope = _Scope(kernel.name, params, set(), buffers, set(params), {})
     scope.check("signature", _signature(kernel))
     _block(scope, kernel.body, "body")
-    scope.check("body", _unwaited(kernel))
+    everything = list(statements(kernel.body))
+    waited = {s.channel for s in everything if isinstance(s, Wait)}
+    unwaited = (s.channel for s in everything if isinstance(s, Copy) and s.channel not in waited)
+    scope.check(
+        "body",
+        (
+            f"no Wait for the copies of channel {c}; add one before using their data"
+            for c in unwaited
+        ),
+    )
 
 
 def _signature(kernel: Kernel) -> Problems:
@@ -56,14 +65,6 @@ def _signature(kernel: Kernel) -> Problems:
     for p in kernel.params:
         if p.kind is ParamKind.SCALAR and (p.writes or not p.reads):
             yield f"scalar {p.name} can only be read; leave its flags as they are"
-
-
-def _unwaited(kernel: Kernel) -> Problems:
-    everything = list(statements(kernel.body))
-    waited = {s.channel for s in everything if isinstance(s, Wait)}
-    for s in everything:
-        if isinstance(s, Copy) and s.channel not in waited:
-            yield f"no Wait for the copies of channel {s.channel}; add one before using their data"
 
 
 def _block(scope: _Scope, block: Block, path: str) -> None:

@@ -44,32 +44,6 @@ def advice(check: str, found: Found, cause: str, device: str = "") -> str:
     return _ADVICE[check](found, cause)
 
 
-def _entry_point(found: Found, cause: str) -> str:
-    return "pip uninstall all of these distributions but one"
-
-
-def _package(found: Found, cause: str) -> str:
-    return (
-        f"install it again: pip install --force-reinstall {found.distribution}; if that does not "
-        f'help, its [project.entry-points."{PLUGINS}"] names the wrong module'
-    )
-
-
-def _manifest(found: Found, cause: str) -> str:
-    return (
-        "correct the file (`hal new-plugin` writes a whole one, docs/contract.md says what each "
-        "entry means); the package data of pyproject.toml must include it"
-    )
-
-
-def _contract(found: Found, cause: str) -> str:
-    return "pip install --upgrade what the cause names"
-
-
-def _blocked(found: Found, cause: str) -> str:
-    return f"take {found.name} out of the variable {BLOCKED_VARIABLE} to use it"
-
-
 def _import(found: Found, cause: str) -> str:
     if missing := re.search(r"No module named '(.+?)'", cause):
         if missing[1].partition(".")[0] == found.module.partition(".")[0]:
@@ -84,15 +58,6 @@ def _import(found: Found, cause: str) -> str:
     return _watch(cause, f"import {found.module}", "open_device")
 
 
-def _hooks(found: Found, cause: str) -> str:
-    return f"correct the hooks in {found.module}; docs/contract.md has each with its parameters"
-
-
-def _enumerate(found: Found, cause: str) -> str:
-    call = f"import {found.module} as p; print(p.enumerate_devices())"
-    return _watch(cause, call, "open_device")
-
-
 def _watch(cause: str, code: str, later: str) -> str:
     """How to see the failure itself; what takes too long belongs into a later hook."""
     look = f'see it happen: python -X faulthandler -c "{code}"'
@@ -103,12 +68,24 @@ def _watch(cause: str, code: str, later: str) -> str:
 
 
 _ADVICE: Mapping[str, Advice] = {
-    "entry point": _entry_point,
-    "package": _package,
-    "manifest": _manifest,
-    "contract": _contract,
-    "blocked": _blocked,
+    "entry point": lambda found, cause: "pip uninstall all of these distributions but one",
+    "package": lambda found, cause: (
+        f"install it again: pip install --force-reinstall {found.distribution}; if that does not "
+        f'help, its [project.entry-points."{PLUGINS}"] names the wrong module'
+    ),
+    "manifest": lambda found, cause: (
+        "correct the file (`hal new-plugin` writes a whole one, docs/contract.md says what each "
+        "entry means); the package data of pyproject.toml must include it"
+    ),
+    "contract": lambda found, cause: "pip install --upgrade what the cause names",
+    "blocked": lambda found, cause: (
+        f"take {found.name} out of the variable {BLOCKED_VARIABLE} to use it"
+    ),
     "import": _import,
-    "hooks": _hooks,
-    "enumerate": _enumerate,
+    "hooks": lambda found, cause: (
+        f"correct the hooks in {found.module}; docs/contract.md has each with its parameters"
+    ),
+    "enumerate": lambda found, cause: _watch(
+        cause, f"import {found.module} as p; print(p.enumerate_devices())", "open_device"
+    ),
 }

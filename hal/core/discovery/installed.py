@@ -32,7 +32,9 @@ class EntryPoint:
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group; a distribution hides later ones of its name on the path."""
     seen: set[str] = set()
-    return tuple(point for path in _directories() for point in _of_directory(path, group, seen))
+    real = dict.fromkeys(os.path.realpath(path) for path in sys.path)
+    paths = [path for path in real if os.path.isdir(path)]
+    return tuple(point for path in paths for point in _of_directory(path, group, seen))
 
 
 def parse_entry_points(text: str, group: str) -> dict[str, str]:
@@ -46,11 +48,6 @@ def parse_entry_points(text: str, group: str) -> dict[str, str]:
             name, _, value = line.partition("=")
             pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _directories() -> list[str]:
-    real = (os.path.realpath(path) for path in sys.path)
-    return [path for path in dict.fromkeys(real) if os.path.isdir(path)]
 
 
 def _of_directory(path: str, group: str, seen: set[str]) -> Iterator[EntryPoint]:

@@ -37,7 +37,12 @@ class Plugin:
                 f"there is no device"
             )
         for summary in found:
-            if not _is_summary(summary):
+            if not (
+                isinstance(summary, DeviceSummary)
+                and isinstance(summary.description, str)
+                and type(summary.index) is int
+                and summary.index >= 0
+            ):
                 raise PluginError(
                     f"{where} a sequence with {_shown(summary)} in it; each item must be a "
                     f"DeviceSummary with an index of 0 or more and a description"
@@ -105,12 +110,6 @@ def _advice(error: Exception) -> str:
         number = errno.EAGAIN  # Python has no class of its own for it
     text = _LIMITS.get(number or 0, "")
     return f"; {text}" if text else ""
-
-
-def _is_summary(value: object) -> bool:
-    if not isinstance(value, DeviceSummary) or not isinstance(value.description, str):
-        return False
-    return type(value.index) is int and value.index >= 0
 
 
 def _shown(value: object) -> str:

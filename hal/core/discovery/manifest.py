@@ -94,18 +94,16 @@ def discover() -> tuple[Found, ...]:
     by_name: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(PLUGINS):
         by_name.setdefault(entry.name, []).append(entry)
-    return tuple(_found(name, entries) for name, entries in sorted(by_name.items()))
-
-
-def _found(name: str, entries: list[EntryPoint]) -> Found:
-    first = entries[0]
-    try:
-        manifest, cause = _manifest(entries), ""
-    except PluginError as error:
-        manifest, cause = None, str(error)
-    if manifest is not None:
-        cause = disjoint(manifest.contract)
-    return Found(name, first.module, first.distribution, first.version, manifest, cause)
+    found = []
+    for name, (first, *others) in sorted(by_name.items()):
+        try:
+            manifest, cause = _manifest([first, *others]), ""
+        except PluginError as error:
+            manifest, cause = None, str(error)
+        if manifest is not None:
+            cause = disjoint(manifest.contract)
+        found.append(Found(name, first.module, first.distribution, first.version, manifest, cause))
+    return tuple(found)
 
 
 def _manifest(entries: list[EntryPoint]) -> Manifest:

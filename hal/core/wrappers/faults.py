@@ -78,10 +78,6 @@ class Faults:
             self._happened.append(fault)
 
 
-def _nothing() -> None:
-    """The other operation did all the harm."""
-
-
 class _FaultyDevice:
     """The hooks of one device."""
 
@@ -302,7 +298,11 @@ class _FaultyDevice:
         life.later(after, limit_s, give_up, "hang")
 
     def _harm(
-        self, struck: Struck, waits: list[Point], harm: Point, more: Callable[[], None] = _nothing
+        self,
+        struck: Struck,
+        waits: list[Point],
+        harm: Point,
+        more: Callable[[], None] = lambda: None,  # the other operation did all the harm
     ) -> None:
         """Let an operation fail once the harm is done that another one does in its place."""
         life, gate = self._life, self._life.gate()

@@ -64,7 +64,12 @@ def of_launch(params: Sequence[Param], args: Sequence[Argument], grid: Grid) -> 
     if 0 in grid:
         return ()
     pairs = zip(params, args, strict=True)
-    return tuple(t for param, arg in pairs for t in _of_argument(param, arg))
+    return tuple(
+        touch
+        for param, arg in pairs
+        if isinstance(arg, Buffer | Region) and (param.writes or param.reads)
+        for touch in _touch(arg, param.writes)
+    )
 
 
 def of_collective(group: Group, call: Collective, dst: Region, src: Region) -> Footprint:
@@ -110,11 +115,6 @@ def conflict(first: Iterable[Touch], second: Footprint) -> tuple[Touch, Touch] |
     """The first pair of touches that conflict."""
     pairs = ((a, b) for a in first for b in second)
     return next((pair for pair in pairs if pair[0].conflicts(pair[1])), None)
-
-
-def _of_argument(param: Param, arg: Argument) -> Iterator[Touch]:
-    if isinstance(arg, Buffer | Region) and (param.writes or param.reads):
-        yield from _touch(arg, param.writes)
 
 
 def _touch(side: Buffer | Region | HostMemory, writes: bool) -> Iterator[Touch]:

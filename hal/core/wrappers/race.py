@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hal.core.errors import HalError
-from hal.core.values import Argument, Buffer, Command, LaunchCommand, Region
+from hal.core.values import Argument, Command, LaunchCommand, Region
 from hal.core.wrappers.footprint import Bound, Footprint, Touch, conflict, of_command, unordered
 
 
@@ -24,9 +24,11 @@ class Race(HalError):
 def race_of(first: str, before: Touch, second: str, touch: Touch) -> Race:
     """The race of two operations that are called so, at these touches."""
     start, end = max(before.start, touch.start), min(before.end, touch.end)
+    buffer = touch.buffer
     text = (
-        f"{touch.buffer.device}: race on bytes [{start}, {end}) of {_buffer(touch.buffer)}: "
-        f"{first} {_does(before)}, {second} {_does(touch)}, and neither waits for the other"
+        f"{buffer.device}: race on bytes [{start}, {end}) of a buffer of {buffer.nbytes} bytes in "
+        f"{buffer.space} (id {id(buffer):x}): {first} {_does(before)}, {second} {_does(touch)}, "
+        f"and neither waits for the other"
     )
     return Race(text, first, second)
 
@@ -82,7 +84,3 @@ def _name(command: Command) -> str:
 
 def _does(touch: Touch) -> str:
     return f"{'writes' if touch.writes else 'reads'} [{touch.start}, {touch.end})"
-
-
-def _buffer(buffer: Buffer) -> str:
-    return f"a buffer of {buffer.nbytes} bytes in {buffer.space} (id {id(buffer):x})"

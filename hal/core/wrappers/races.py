@@ -241,19 +241,19 @@ class RaceDetection:
 
     def _place(self, events: Iterable[Event]) -> list[Race]:
         """Compare operations whose place in the order is known now with those known before."""
-        return [race for e in events for race in self._compare(self._waiting.pop(e))]
-
-    def _compare(self, new: PlacedOperation) -> list[Race]:
-        found: dict[Event, Race] = {}
-        for touch in new.touches:
-            kept = self._touched.setdefault(id(touch.buffer), [])
-            for old, before in kept:
-                ordered = old is new or self._order.before(old.event, new.event)
-                if not ordered and before.conflicts(touch):
-                    found.setdefault(old.event, race_of(str(old), before, str(new), touch))
-            kept[:] = [(o, t) for o, t in kept if not self._is_covered(o, t, new, touch)]
-            kept.append((new, touch))
-        return list(found.values())
+        races: list[Race] = []
+        for new in map(self._waiting.pop, events):
+            found: dict[Event, Race] = {}
+            for touch in new.touches:
+                kept = self._touched.setdefault(id(touch.buffer), [])
+                for old, before in kept:
+                    ordered = old is new or self._order.before(old.event, new.event)
+                    if not ordered and before.conflicts(touch):
+                        found.setdefault(old.event, race_of(str(old), before, str(new), touch))
+                kept[:] = [(o, t) for o, t in kept if not self._is_covered(o, t, new, touch)]
+                kept.append((new, touch))
+            races += found.values()
+        return races
 
     def _is_covered(
         self, old: PlacedOperation, before: Touch, new: PlacedOperation, touch: Touch
