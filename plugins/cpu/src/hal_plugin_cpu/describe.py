@@ -73,6 +73,8 @@ def describe(shape: Shape) -> DeviceInfo:
     vector_nbytes, registers = next((w for f, w in _WIDTHS.items() if features.get(f)), (0, 0))
     # The hardware's own operations round correctly.
     ulp = _FUNCTIONS | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
+    single, double = machine.fma_rates()
+    known = {DType.F32: single * shape.threads, DType.F64: double * shape.threads}
     return DeviceInfo(
         name=device_name(shape.index),
         plugin="cpu",
@@ -91,7 +93,7 @@ def describe(shape: Shape) -> DeviceInfo:
             caches=machine.caches(),
         ),
         spaces=spaces(shape.capacity),
-        dtypes=_rates(shape.threads),
+        dtypes={dtype: known.get(dtype, 0.0) for dtype in DType},
         numeric=NumericProfile(
             ulp=ulp,
             denormals=True,
@@ -118,12 +120,6 @@ def describe(shape: Shape) -> DeviceInfo:
 def summary(threads: int) -> str:
     """The device in a line."""
     return f"{machine.processor()}, {threads} threads"
-
-
-def _rates(threads: int) -> Mapping[DType, float]:
-    single, double = machine.fma_rates()
-    known = {DType.F32: single * threads, DType.F64: double * threads}
-    return {dtype: known.get(dtype, 0.0) for dtype in DType}
 
 
 _DOTS = (

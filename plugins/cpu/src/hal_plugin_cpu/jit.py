@@ -111,7 +111,14 @@ def compile_here(text: str, entry: str) -> bytes:
         if defined[entry] != _ENTRY_TYPE:
             text = f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}"
             raise CompileError(text, text)
-        _check_symbols(module)
+        declared = {f.name for f in module.functions if f.is_declaration}
+        declared |= {g.name for g in module.global_variables if g.is_declaration}
+        if unknown := sorted(n for n in declared - _CALLABLE if not n.startswith("llvm.")):
+            text = (
+                f"the program uses {', '.join(unknown)}; only the C mathematics library and "
+                f"memcpy, memmove and memset may be called"
+            )
+            raise CompileError(text, text)
         machine = _target_machine()
         module.triple = llvm.get_process_triple()
         module.data_layout = str(machine.target_data)
@@ -155,18 +162,6 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
         raise CompileError(
             f"LLVM refused the program: {first}", log, int(found[1]) if found else 0
         ) from error
-
-
-def _check_symbols(module: Any) -> None:
-    declared = {f.name for f in module.functions if f.is_declaration}
-    declared |= {g.name for g in module.global_variables if g.is_declaration}
-    unknown = sorted(n for n in declared - _CALLABLE if not n.startswith("llvm."))
-    if unknown:
-        text = (
-            f"the program uses {', '.join(unknown)}; only the C mathematics library and memcpy, "
-            f"memmove and memset may be called"
-        )
-        raise CompileError(text, text)
 
 
 def _unlocked(name: str) -> Any:

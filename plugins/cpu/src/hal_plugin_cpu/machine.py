@@ -55,8 +55,14 @@ def caches() -> tuple[int, ...]:
             {n for low, _, high in ranges for n in range(int(low), int(high or low) + 1)}
             & os.sched_getaffinity(0)
         )
-        sizes[int(_text(index / "level"))] = _size(_text(index / "size")) // max(1, sharers)
-    return tuple(size for _, size in sorted(sizes.items())) or _configured_caches()
+        size = _text(index / "size")
+        nbytes = int(size[:-1]) * _UNITS[size[-1]] if size[-1] in _UNITS else int(size)
+        sizes[int(_text(index / "level"))] = nbytes // max(1, sharers)
+    if sizes:
+        return tuple(nbytes for _, nbytes in sorted(sizes.items()))
+    names = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE", "SC_LEVEL3_CACHE_SIZE")
+    configured = [os.sysconf(name) for name in names if name in os.sysconf_names]
+    return tuple(nbytes for nbytes in configured if nbytes > 0)
 
 
 @cache
@@ -69,16 +75,6 @@ def fma_rates() -> tuple[float, float]:
 def dot_rate(unit: int) -> float:
     """Measured instructions of that kind per second of one core; 0 where it has none."""
     return float(lib.hc_dot_rate(unit))
-
-
-def _configured_caches() -> tuple[int, ...]:
-    names = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE", "SC_LEVEL3_CACHE_SIZE")
-    sizes = [os.sysconf(name) for name in names if name in os.sysconf_names]
-    return tuple(size for size in sizes if size > 0)
-
-
-def _size(text: str) -> int:
-    return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
 
 
 def _text(path: Path) -> str:

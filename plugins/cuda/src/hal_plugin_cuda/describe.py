@@ -83,6 +83,7 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         "ecc": "on" if fact(_ECC) else "off",
         GUESSED: "dtypes, matrix_units",
     }
+    narrow = dict.fromkeys((d for d in DType if d.is_narrow), f32)
     return DeviceInfo(
         name=choice.name,
         plugin=PLUGIN,
@@ -103,7 +104,7 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
             MemorySpace("global", SpaceKind.GLOBAL, capacity, _GRANULARITY, bandwidth=bandwidth),
             MemorySpace("shared", SpaceKind.SCRATCHPAD, fact(_SHARED), 16),
         ),
-        dtypes=_dtypes(f32, f64),
+        dtypes=dict.fromkeys(DType, 0.0) | narrow | {DType.F32: f32, DType.F64: f64},
         numeric=NumericProfile(
             ulp=_ULP, denormals=True, fma=True, accumulate={d: d.computed_in for d in DType}
         ),
@@ -119,12 +120,6 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         ),
         facts=facts,
     )
-
-
-def _dtypes(f32: float, f64: float) -> dict[DType, float]:
-    """Operations/s by element type; narrow floats are computed in f32."""
-    narrow = dict.fromkeys((d for d in DType if d.is_narrow), f32)
-    return dict.fromkeys(DType, 0.0) | narrow | {DType.F32: f32, DType.F64: f64}
 
 
 def _units(cc: int, rate: float) -> tuple[MatrixUnit, ...]:

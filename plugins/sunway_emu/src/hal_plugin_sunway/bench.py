@@ -74,8 +74,12 @@ class Bench:
     def run(self, name: str, args: Sequence[Slab | int], text: str = "") -> Outcome:
         """Run the entry `name` of the program of `measured/` with that name, or of a text. Raises
         CoreGroupFailure."""
-        loaded = self._programs.get(name + text) or self._loaded(name, text)
-        slots = ["s1", "s1", "s1", *map(_slot, args)]
+        loaded = self._programs.get(name + text)
+        if loaded is None:
+            path: Path = toolchain.program(text or text_of(name), Path(self._folder.name), name)
+            loaded = self._programs.setdefault(name + text, self._group.load(path))
+        slots = ["s1", "s1", "s1"]
+        slots += [f"s{x:x}" if isinstance(x, int) else f"b{x.offset}:{x.nbytes}" for x in args]
         return self._group.run(loaded, name, slots, _PATIENCE_S)
 
     def dma(
@@ -137,15 +141,7 @@ class Bench:
             self.give(slab)
         return cycles
 
-    def _loaded(self, name: str, text: str) -> Loaded:
-        path: Path = toolchain.program(text or text_of(name), Path(self._folder.name), name)
-        return self._programs.setdefault(name + text, self._group.load(path))
-
 
 def text_of(name: str) -> str:
     """The text of a program of `measured/`."""
     return (files("hal_plugin_sunway") / "measured" / f"{name}.c").read_text()
-
-
-def _slot(arg: Slab | int) -> str:
-    return f"s{arg:x}" if isinstance(arg, int) else f"b{arg.offset}:{arg.nbytes}"

@@ -60,6 +60,9 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
         peer: min((peer - index) % CORE_GROUPS, (index - peer) % CORE_GROUPS) for peer in groups
     }
     rates = {count: link_nbytes_s(chip, count) for count in set(hops.values()) - {0}}
+    # peak rates of a core group; those of whole numbers are not published
+    each = chip["cpe_hz"] * chip["cpes"]
+    names = {DType.F64: "fp64", DType.F32: "fp32", DType.F16: "fp16", DType.BF16: "fp16"}
     return DeviceInfo(
         name=f"{PLUGIN}:{choice.index}",
         plugin=PLUGIN,
@@ -79,7 +82,7 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
             ),
             MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
         ),
-        dtypes=_rates(chip),
+        dtypes={d: chip[f"{names[d]}_flop_cycle"] * each if d in names else 0.0 for d in DType},
         numeric=NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate),
         formats=(ATHREAD_C,),
         features=FEATURES,
@@ -111,10 +114,3 @@ def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
         mesh=(chip.count("side"), chip.count("side")),
         progress_s=choice.progress_s,
     )
-
-
-def _rates(chip: Chip) -> dict[DType, float]:
-    """Peak rates of a core group; those of whole numbers are not published."""
-    each = chip["cpe_hz"] * chip["cpes"]
-    names = {DType.F64: "fp64", DType.F32: "fp32", DType.F16: "fp16", DType.BF16: "fp16"}
-    return {d: chip[f"{names[d]}_flop_cycle"] * each if d in names else 0.0 for d in DType}

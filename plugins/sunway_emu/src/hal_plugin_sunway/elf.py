@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,12 @@ class Variable:
 def ldm_variables(path: Path) -> tuple[Variable, ...]:
     """The variables of a 64-bit little-endian shared object, largest first."""
     data = path.read_bytes()
-    found = {v for table in _sections(data) if table[1] == _SYMTAB for v in _symbols(data, table)}
+    found: set[Variable] = set()
+    for table in (table for table in _sections(data) if table[1] == _SYMTAB):
+        for at in range(table[4], table[4] + table[5], _SYMBOL_NBYTES):
+            label, info, _, section, value, size = struct.unpack_from("<IBBHQQ", data, at)
+            if info & 0xF == _TLS_SYMBOL and size and section:
+                found.add(Variable(_name(data, table, label), value, size))
     return tuple(sorted(found, key=lambda v: (-v.nbytes, v.offset)))
 
 
@@ -63,10 +67,3 @@ def _sections(data: bytes) -> list[tuple[int, ...]]:
     start = struct.unpack_from("<Q", data, 0x28)[0]
     size, count = struct.unpack_from("<HH", data, 0x3A)
     return [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
-
-
-def _symbols(data: bytes, table: tuple[int, ...]) -> Iterator[Variable]:
-    for at in range(table[4], table[4] + table[5], _SYMBOL_NBYTES):
-        label, info, _, section, value, size = struct.unpack_from("<IBBHQQ", data, at)
-        if info & 0xF == _TLS_SYMBOL and size and section:
-            yield Variable(_name(data, table, label), value, size)

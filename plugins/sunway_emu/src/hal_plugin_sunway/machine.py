@@ -154,7 +154,12 @@ class SunwayMachine(Machine):
                     self._end()
                     toolchain.discard(toolchain.worker(self._cache), self._cache)
                 toolchain.program(source.text, folder, source.entry, cache=self._cache)
-                loaded = self._load_new(path)
+                try:
+                    loaded = self._load(path)
+                except CoreGroupFailure as failure:
+                    raise CompileError(
+                        f"the program cannot be loaded: {failure}", str(failure)
+                    ) from failure
             # Refuse what does not fit into the LDM, and an entry that is not there or is another.
             room = ldm_nbytes(self._chip)
             if loaded.ldm_nbytes > room:
@@ -257,15 +262,6 @@ class SunwayMachine(Machine):
             loaded = group.load(path)
         present[path] = loaded
         return loaded
-
-    def _load_new(self, path: Path) -> Loaded:
-        """`_load` of what was just compiled. Raises CompileError."""
-        try:
-            return self._load(path)
-        except CoreGroupFailure as failure:
-            raise CompileError(
-                f"the program cannot be loaded: {failure}", str(failure)
-            ) from failure
 
 
 _SIGNATURES = {f"{kind.value} {dtype.short}" for kind in ParamKind for dtype in DType}

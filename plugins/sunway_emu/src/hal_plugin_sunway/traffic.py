@@ -128,14 +128,6 @@ def _broadcast(call: Collective, size: int, one: int) -> list[Phase]:
     return [_from_root(call.root, size, part), *_neighbours(size, part)]
 
 
-def _all_to_all(call: Collective, size: int, one: int) -> list[Phase]:
-    return _exchanged([[one] * size for _ in range(size)])
-
-
-def _all_to_all_v(call: Collective, size: int, one: int) -> list[Phase]:
-    return _exchanged([[n * call.dtype.nbytes for n in row] for row in call.counts])
-
-
 def _exchanged(nbytes: Sequence[Sequence[int]]) -> list[Phase]:
     """`nbytes[i][j]` go from member i to member j; each begins with the one behind it."""
     ranks = range(len(nbytes))
@@ -151,7 +143,11 @@ _PHASES: Mapping[CollectiveKind, Callable[[Collective, int, int], list[Phase]]] 
     CollectiveKind.GATHER: lambda call, size, one: [_from_all(call.root, size, one)],
     CollectiveKind.REDUCE_SCATTER: lambda call, size, one: _neighbours(size, one, added=one),
     CollectiveKind.SCATTER: lambda call, size, one: [_from_root(call.root, size, one)],
-    CollectiveKind.ALL_TO_ALL: _all_to_all,
-    CollectiveKind.ALL_TO_ALL_V: _all_to_all_v,
+    CollectiveKind.ALL_TO_ALL: lambda call, size, one: _exchanged(
+        [[one] * size for _ in range(size)]
+    ),
+    CollectiveKind.ALL_TO_ALL_V: lambda call, size, one: _exchanged(
+        [[n * call.dtype.nbytes for n in row] for row in call.counts]
+    ),
     CollectiveKind.BARRIER: lambda call, size, one: _neighbours(size, 1),
 }
