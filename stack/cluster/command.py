@@ -128,7 +128,9 @@ def hosts(folder: Path, verb: str, name: str, as_json: bool) -> int:
         return _print_json(rows)
     shown = (
         (
-            *("/".join((*row["domains"], row["name"])), _use(row)),
+            "/".join((*row["domains"], row["name"])),
+            # what keeps the host from getting jobs
+            "out of reach" if row["lost"] else "" if row["usable"] else "drained",
             *(chip["kind"], f"{sum(j is not None for j in chip['jobs'])} of {len(chip['jobs'])}"),
             ", ".join(str(job) for job in sorted({j for j in chip["jobs"] if j is not None})),
         )
@@ -137,11 +139,6 @@ def hosts(folder: Path, verb: str, name: str, as_json: bool) -> int:
     )
     _table(("host", "", "kind", "taken", "jobs"), shown)
     return 0
-
-
-def _use(row: Mapping[str, Any]) -> str:
-    """What keeps a host from getting jobs; "" where nothing does."""
-    return "out of reach" if row["lost"] else "" if row["usable"] else "drained"
 
 
 def _print_json(rows: Any) -> int:

@@ -173,19 +173,15 @@ def _run(ray: Any, job: JobFile, group: Any, name: str, counts: list[int]) -> in
         )
         before = signal.signal(signal.SIGTERM, lambda *_: launcher.terminate())
         try:
-            return _ended(launcher)
+            # once it has ended; Ctrl-C reaches it, too, and it ends in its own time
+            until_s = time.monotonic() + _LONGEST_S
+            while time.monotonic() < until_s:
+                with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                    return launcher.wait(WAIT_S)
+            launcher.kill()
+            return launcher.wait(WAIT_S)
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-def _ended(launcher: subprocess.Popen[bytes]) -> int:
-    """Its status, once it has ended; Ctrl-C reaches it, too, and it ends in its own time."""
-    until_s = time.monotonic() + _LONGEST_S
-    while time.monotonic() < until_s:
-        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            return launcher.wait(WAIT_S)
-    launcher.kill()
-    return launcher.wait(WAIT_S)
 
 
 class Pipes:

@@ -17,7 +17,7 @@ from stack.fault.own_time import OwnTime
 from stack.framework import Tensor, default_generator, jit, tensor
 from stack.framework.nn import Module
 from stack.parallel import Ranks
-from stack.parallel.buckets import Run, runs
+from stack.parallel.buckets import runs
 
 AXIS = "data"
 MOST_DELAYED = 2.0
@@ -127,7 +127,11 @@ class Parts:
             lacking = [p for p in learned if p.grad is None]
             if lacking:
                 raise InvalidCall(f"{len(lacking)} parameters have no gradient of the loss")
-            sums = [value.detach(), *(_flat(home) for home in homes)]
+            sums = [value.detach()]
+            for home in homes:  # the gradients of its parameters as one array
+                grads = enumerate(p.grad for p in home.members)
+                own = [home.layout.padded(t.node, i) for i, t in grads if t is not None]
+                sums.append(Tensor(g.concat(own, 0), home.members[0].device))
             for p in learned:
                 p.grad = None
             return sums
@@ -245,10 +249,3 @@ def _pair(waiting: Sequence[tuple[range, Any]]) -> range | None:
 
 def _sums(a: list[Tensor], b: list[Tensor]) -> list[Tensor]:
     return [x + y for x, y in zip(a, b, strict=True)]
-
-
-def _flat(home: Run) -> Tensor:
-    """The gradients of parameters as one array."""
-    grads = [p.grad for p in home.members]
-    own = [home.layout.padded(t.node, i) for i, t in enumerate(grads) if t is not None]
-    return Tensor(g.concat(own, 0), home.members[0].device)

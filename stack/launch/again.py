@@ -43,8 +43,10 @@ def run_until_well(plan: RunRequest, restarts: int) -> int:
         if number < restarts:
             pause_s = pause_after(number)
             said = f"starts the job again in {pause_s:g} s, {number + 1} of {restarts}"
-            if asked := _asked_to_end(said, pause_s):
-                return 128 + asked
+            with signals_heard(_ENDING) as signals:
+                _say(said)
+                if select.select([signals], [], [], pause_s)[0]:
+                    return 128 + signals.recv(1)[0]
     if restarts:
         _say(f"gives up after {restarts + 1} starts; the first cause: {first}")
     return status
@@ -53,14 +55,6 @@ def run_until_well(plan: RunRequest, restarts: int) -> int:
 def pause_after(starts: int) -> float:
     """Seconds before a job that has failed, and was started again so often before, starts again."""
     return min(FIRST_PAUSE_S * 2.0 ** min(starts, 32), LONGEST_PAUSE_S)
-
-
-def _asked_to_end(said: str, pause_s: float) -> int:
-    """Say so and wait; the number of a signal that asks to end meanwhile, 0 where none does."""
-    with signals_heard(_ENDING) as signals:
-        _say(said)
-        heard = select.select([signals], [], [], pause_s)[0]
-        return signals.recv(1)[0] if heard else 0
 
 
 def _say(text: str) -> None:

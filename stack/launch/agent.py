@@ -56,7 +56,14 @@ class Agent:
         self._ear = Ear()
         self._outbox = bytearray(GREETING)
         self._selector = selectors.DefaultSelector()
-        self._ranks = Ranks(self._selector, self._wrote, self._exited, self._told)
+        self._ranks = Ranks(
+            self._selector,
+            lambda rank, stream, data: self._say(
+                {"say": "wrote", "rank": rank, "stream": stream}, data
+            ),
+            lambda rank, status: self._say({"say": "exited", "rank": rank, "status": status}),
+            self._told,
+        )
         self._held: dict[str, list[int]] = {}
         """The memory of each process, also of those that have ended until another one has it."""
         self._copies: Copies | None = None
@@ -210,12 +217,6 @@ class Agent:
                 self._copies, self._token = Copies(self._selector, token, own), token
                 address = self._copies.address
         self._say({"say": "ready", "copies": address})
-
-    def _wrote(self, rank: int, stream: str, data: bytes) -> None:
-        self._say({"say": "wrote", "rank": rank, "stream": stream}, data)
-
-    def _exited(self, rank: int, status: int) -> None:
-        self._say({"say": "exited", "rank": rank, "status": status})
 
     def _told(self, rank: int, words: dict[str, Any], descriptors: list[int]) -> None:
         """A rank says something on its line. The memory in which it keeps its state stays open here

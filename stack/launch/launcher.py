@@ -272,10 +272,16 @@ class Launcher:
                     self._without_room.clear()
                     is_copied = self._place_copies(epoch)
                     giver = epoch.members[0] if is_copied else None
-                    self._tell(form_words(epoch, self._plan, giver))
+                    words = form_words(epoch, self._plan, giver)
+                    for host, link in self._links.items():  # on the lines of all that run
+                        here = [i for i in self._job.running if self._plan.seats[i].host == host]
+                        link.say({"say": "tell", "ranks": here, "words": words})
                     self._strike(EPOCH, epoch.number)
                 case Start():
-                    self._start()
+                    folder, seats = str(self._plan.folder), self._plan.seats
+                    for host, link in self._links.items():
+                        ranks = [self._rank(seat) for seat in seats if seat.host == host]
+                        link.say({"say": "start", "folder": folder, "ranks": ranks})
                 case SignalRanks(number):
                     words = {"say": "signal", "number": int(number)}
                     for link in self._links.values():
@@ -487,12 +493,6 @@ class Launcher:
                     case _:
                         link.say({"say": "fault", "kind": fault.kind})
 
-    def _tell(self, words: dict[str, Any]) -> None:
-        """Say it to all processes that run, on their lines."""
-        for number, link in self._links.items():
-            here = [i for i in self._job.running if self._plan.seats[i].host == number]
-            link.say({"say": "tell", "ranks": here, "words": words})
-
     def _begin(self, member: Member) -> None:
         """Start the process of a seat; what the one before wrote is not what this one dies of."""
         seat = self._plan.seats[member.seat]
@@ -506,11 +506,6 @@ class Launcher:
         words = [self._rank(seat, str(member))]
         link = self._links[seat.host]
         link.say({"say": "start", "folder": str(self._plan.folder), "ranks": words})
-
-    def _start(self) -> None:
-        for number, link in self._links.items():
-            ranks = [self._rank(seat) for seat in self._plan.seats if seat.host == number]
-            link.say({"say": "start", "folder": str(self._plan.folder), "ranks": ranks})
 
     def _rank(self, seat: Seat, member: str = "") -> dict[str, Any]:
         """What an agent is told of a rank. Settings of HAL in this environment hold everywhere."""

@@ -24,7 +24,8 @@ def signals_heard(numbers: Sequence[int]) -> Iterator[socket.socket]:
     for end in (hears, tells):
         end.setblocking(False)
     descriptor = signal.set_wakeup_fd(tells.fileno())  # first, or one that comes now is lost
-    before = {number: signal.signal(number, _nothing) for number in numbers}
+    # a handler must be there for a signal to be told
+    before = {number: signal.signal(number, lambda number, frame: None) for number in numbers}
     try:
         yield hears
     finally:
@@ -33,7 +34,3 @@ def signals_heard(numbers: Sequence[int]) -> Iterator[socket.socket]:
         signal.set_wakeup_fd(descriptor)
         hears.close()
         tells.close()
-
-
-def _nothing(number: int, frame: object) -> None:
-    """A handler must be there for a signal to be told."""

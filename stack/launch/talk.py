@@ -36,19 +36,16 @@ class Ear:
     def hear(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
         """The sayings that are complete now: the words and the bytes. Raises TalkError."""
         self._inbox += data
-        if self._greeting and not self._greeted():
-            return
-        while (saying := self._take()) is not None:
-            yield saying
-
-    def _greeted(self) -> bool:
-        before, found, _ = self._inbox.partition(self._greeting)
-        if found:
+        if self._greeting:
+            before, found, _ = self._inbox.partition(self._greeting)
+            if not found:
+                if len(self._inbox) > PIECE_NBYTES:
+                    raise TalkError(f"{bytes(self._inbox[:80])!r} does not lead to a greeting")
+                return
             del self._inbox[: len(before) + len(found)]
             self._greeting = b""
-        elif len(self._inbox) > PIECE_NBYTES:
-            raise TalkError(f"{bytes(self._inbox[:80])!r} does not lead to a greeting")
-        return bool(found)
+        while (saying := self._take()) is not None:
+            yield saying
 
     def _take(self) -> tuple[dict[str, Any], bytes] | None:
         end = self._inbox.find(b"\n")
