@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TRAIN_ARGS ?=
-TEST_ARGS ?= -n 2 --dist worksteal
+# One worker more than the two cores that the suite is made for: tests also wait.
+TEST_ARGS ?= -n 3 --dist worksteal
 FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/*/native/* stack/comm/engine/native/* stack/bridge/torch/native/* plugins/*/*.py plugins/*/src/*/native/*)

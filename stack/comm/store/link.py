@@ -139,13 +139,7 @@ class Link:
             if self._stopped:
                 raise StoreError(f"the connection to the store at {self.address} was closed")
             try:
-                within_s = max(until_s - time.monotonic(), 1e-3)
-                link = socket.create_connection(host_and_port(self.address), within_s)
-                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._socket = link
-                grant, key = prove(link, self._terms, self.session, until_s)
-                self._seals = Seals(key, calling=True)
-                (self.lease_s,) = GRANT.unpack(grant)
+                self._connect(until_s)
             except OSError as error:
                 self.close()
                 left_s = until_s - time.monotonic()
@@ -163,6 +157,15 @@ class Link:
             except HandshakeError as error:
                 self.close()
                 raise StoreError(f"{self.address} is no store of this job: {error}") from None
+
+    def _connect(self, until_s: float) -> None:
+        left_s = max(until_s - time.monotonic(), 1e-3)
+        link = socket.create_connection(host_and_port(self.address), left_s)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = link
+        grant, key = prove(link, self._terms, self.session, until_s)
+        self._seals = Seals(key, calling=True)
+        (self.lease_s,) = GRANT.unpack(grant)
 
     def send(self, message: Message, until_s: float) -> None:
         """Send a message. Raises OSError (TimeoutError at `until_s`), InvalidCall when it is so
