@@ -44,16 +44,17 @@ class Agreement:
     def compare(
         self, facts: Sequence[Fact], what: str, advice: str, causes: Sequence[Fact] = ()
     ) -> None:
-        """Raise InvalidCall on all ranks where they have different facts. `causes` may differ, and
-        are said where the facts differ, too."""
+        """Raise InvalidCall on all ranks where they have different facts. `causes` may differ:
+        one that does is named where the facts of two ranks differ, too."""
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         if len(set(self._every(digest))) < 2:
             return
-        own = json.dumps([self.rank, [*causes, *facts]])
+        own = json.dumps([self.rank, facts, causes])
         said = sorted(json.loads(text) for text in self._every(own))
-        rank, first = said[0]
-        other, second = next((r, found) for r, found in said if found != first)
-        ours, theirs = next((a, b) for a, b in zip_longest(first, second) if a != b)
+        rank, first, mine = said[0]
+        other, second, its = next(row for row in said if row[1] != first)
+        pairs = (*zip_longest(mine, its), *zip_longest(first, second))
+        ours, theirs = next((a, b) for a, b in pairs if a != b)
         raise InvalidCall(
             f"ranks have different {what}: rank {rank} has {_said(ours)} where rank {other} has "
             f"{_said(theirs)}; {advice}"
@@ -159,12 +160,15 @@ def agree_on_function(
 
 
 def _settings(model: Module) -> list[Fact]:
-    """What modules have besides tensors and other modules: numbers, words and flags."""
+    """What modules have besides tensors and other modules: numbers, words, flags, and tuples of
+    them. Others are not asked for their text: a tensor would be computed for it."""
     return [
         (f"{name or 'the model'}, a {type(module).__name__}", f"{key}={value!r}")
         for name, module in model.named_modules()
         for key, value in sorted(vars(module).items())
-        if not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
+        if not key.startswith("_")
+        for parts in (value if isinstance(value, tuple) else (value,),)
+        if all(isinstance(part, bool | int | float | str) for part in parts)
     ]
 
 

@@ -213,6 +213,9 @@ def refused(ranks):
         lambda: parallel(nn.Linear(2, 2), Mesh.present(data=3 - (ranks.rank == 2)), data(SIZE)),
         lambda: one_step(drop=0.1 * (1 + ranks.rank)),
         lambda: over_budget(ranks),
+        lambda: Agreement([ranks.group], ranks.rank).compare(
+            [("fact", str(ranks.rank == 2))], "facts", "", [("cause", str(ranks.rank == 1))]
+        ),
     ):
         try:
             wrong()

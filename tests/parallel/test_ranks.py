@@ -71,9 +71,8 @@ def test_what_does_not_fit_is_refused_before_it_begins(worked):
         assert itself == f"rank {rank} along 'data' sends nothing to itself"
         assert "takes (3, most rows, ...), not [4, 2]" in rows
         assert "different strategies: rank 0 has nothing where rank 1 has line 3: states" in differ
-        models, optimizers, one, divided, none, graphs, batch, memory, text, mesh, drop, over = (
-            others
-        )
+        (models, optimizers, one, divided, none, graphs, *others) = others
+        batch, memory, text, mesh, drop, over, apart = others
         assert "models: rank 0 has nothing where rank 2 has 1.weight: float32[6, 6]" in models
         assert "optimizers: rank 0 has group 0 of optimizer 0: lr=0.1 where rank 1" in optimizers
         said = "graphs of 'step': rank 0 has input 0: f32[3,6] where rank 1 has input 0: f32"
@@ -84,6 +83,8 @@ def test_what_does_not_fit_is_refused_before_it_begins(worked):
         assert "no argument of 'step' has an axis 2, which `batch 2` of 'data' divides" in batch
         modules = "rank 0 has 1, a Dropout: p=0.1 where rank 1 has 1, a Dropout: p=0.2"
         assert f"graphs of 'step': {modules}; call the same functions" in drop
+        # A setting that differs elsewhere is no cause
+        assert "rank 0 has fact: False where rank 2 has fact: True" in apart
         # What one rank alone refuses, all hear
         for said, who, why in (
             (memory, 2, "a call of step may take 64 bytes, and takes "),
