@@ -81,18 +81,19 @@ def mvlgamma(x: Node, p: int) -> Node:
 
 def _publish_bessel(name: str, order: int, scaled: bool, doc: str) -> None:
     def bessel(x: Node) -> Node:
-        # I of order 0 or 1: its power series up to 12; beyond, its expansion in 1 / x times e^x.
-        v = as_float(x)
-        near = e.clamp(v, -12.0, 12.0)
+        # I of order 0 or 1: its power series up to 24; beyond, its expansion in 1 / x times e^x,
+        # whose least term is e^(-2x): at 12 that would be 1e-10.
+        v, end = as_float(x), 24.0
+        near = e.clamp(v, -end, end)
         quarter = e.mul(g.mul(near, near), 0.25)
         inner = term = g.full_like(v, 1)
-        for k in range(1, 34):
+        for k in range(1, 42):
             term = e.mul(g.mul(term, quarter), 1 / (k * (k + order)))
             inner = g.add(inner, term)
         if order:
             inner = g.mul(inner, e.mul(near, 0.5))
         inner = g.mul(inner, g.exp(g.neg(g.abs(near)))) if scaled else inner
-        far = e.clamp(g.abs(v), min=12.0)
+        far = e.clamp(g.abs(v), min=end)
         inverse, series, part = g.recip(far), g.full_like(v, 1), g.full_like(v, 1)
         for k in range(1, 16):
             factor = -(4 * order * order - (2 * k - 1) ** 2) / (8 * k)
@@ -103,7 +104,7 @@ def _publish_bessel(name: str, order: int, scaled: bool, doc: str) -> None:
             half = g.exp(e.mul(far, 0.5))  # e^x alone overflows before the function does
             outer = g.mul(g.mul(outer, half), half)
         outer = g.where(e.lt(v, 0), g.neg(outer), outer) if order else outer
-        return g.where(e.lt(g.abs(v), 12.0), inner, outer)
+        return g.where(e.lt(g.abs(v), end), inner, outer)
 
     bessel.__name__, bessel.__doc__ = name, doc
     decorate: Callable[[Callable[..., Node]], Callable[..., Node]] = (
