@@ -1,16 +1,18 @@
-"""Kernels that memory, layout or the call limit, against PyTorch by processor time."""
+"""Kernels that memory, layout or the call limit, against PyTorch by processor time; those that
+memory limits also against torch.compile, and beside a copy past the caches in the same minutes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from benchmarks.kernel_case import CASES, Case
+from benchmarks.kernel_case import CASES, MEMORY_BOUND, Case
 from benchmarks.machine import versions
 from benchmarks.row import Bar, Row
 from benchmarks.worker import ABSENT, Worker
 
 BAR = Bar(ratio=1)
+PEERS = {"torch": "PyTorch eager", "compiled": "torch.compile"}
 ONE_THREAD = {"HAL_CPU_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -18,12 +20,21 @@ def rows(quick: bool) -> Iterator[Row]:
     """The least processor time of the steps of each contender, which take turns: on a machine that
     does other work, too, it is what the kernel itself takes."""
     for name, case in CASES.items():
-        libraries = ["ours"] + ["torch"] * (versions()["torch"] != ABSENT)
+        libraries = ["ours"]
+        if versions()["torch"] != ABSENT:
+            libraries += ["torch"] + ["compiled"] * (name in MEMORY_BOUND)
+        if name in MEMORY_BOUND:
+            libraries.append("memory")
         found = _seconds(name, libraries, 3 if quick else 12)
-        ours, *others = (_value(case, seconds / case.calls) for seconds in found)
-        more = case.unit != "us"
-        peer = others[0] if others else None
-        yield Row(name, case.unit, ours, peer, "PyTorch eager", BAR, more, "one thread")
+        values = {
+            library: _value(case, seconds / case.calls)
+            for library, seconds in zip(libraries, found, strict=True)
+        }
+        more, ours, limit = case.unit != "us", values.pop("ours"), values.pop("memory", None)
+        best = (max if more else min)(values, key=values.__getitem__, default=None)
+        note = "one thread" + (f", a copy takes {limit:.1f} GB/s" if limit else "")
+        peer = None if best is None else values[best]
+        yield Row(name, case.unit, ours, peer, PEERS.get(best or "", ""), BAR, more, note)
 
 
 def _seconds(name: str, libraries: list[str], rounds: int) -> list[float]:

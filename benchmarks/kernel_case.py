@@ -1,8 +1,10 @@
 """Worker: one kernel again and again. `python -m benchmarks.kernel_case LIBRARY CASE`; a step is
-`CASES[CASE].calls` calls."""
+`CASES[CASE].calls` calls. LIBRARY is ours, torch, compiled (torch.compile), or memory, which copies
+past the caches what a call of the case must move."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -79,8 +81,62 @@ def _attentions() -> Iterator[tuple[str, Case]]:
             yield f"{name}, with gradients", back
 
 
+def _entropy(lib: Any, x: Any, i: Any) -> Any:
+    """The gradient of a mean cross-entropy, which needs the loss's sums."""
+    leaf = x.detach().requires_grad_()
+    return lib.autograd.grad(lib.nn.functional.cross_entropy(leaf, i), leaf)[0]
+
+
+def _memory_bound() -> Iterator[tuple[str, Case]]:
+    """Kernels of 1 to 256 MB that a machine's memory limits, where they do what must be done at its
+    pace; bytes are those of operands and results, each once."""
+    for megabytes, calls in ((1, 64), (16, 8), (256, 1)):
+        shape = (megabytes << 8, 1024)
+        nbytes = megabytes << 20
+
+        def listed(
+            name: str,
+            run: Callable[..., Any],
+            times: float,
+            more: tuple[tuple[int, ...], ...] = (),
+            *,
+            calls: int = calls,
+            shape: tuple[int, ...] = shape,
+            nbytes: int = nbytes,
+        ) -> tuple[str, Case]:
+            case = Case((shape, *more), run, calls, int(nbytes * times), library=True)
+            return f"{name}, {nbytes >> 20} MB", case
+
+        yield listed("sum of two", lambda t, x, y: x + y, 3, (shape,))
+        yield listed("GELU", lambda t, x: t.nn.functional.gelu(x), 2)
+        yield listed("softmax of rows", lambda t, x: t.softmax(x, -1), 2)
+        weights = ((1024,), (1024,))
+        yield listed(
+            *("layer norm", lambda t, x, w, b: t.nn.functional.layer_norm(x, (1024,), w, b), 2),
+            weights,
+        )
+        yield listed(
+            *("RMS norm", lambda t, x, w: t.nn.functional.rms_norm(x, (1024,), w), 2), weights[:1]
+        )
+        yield listed("sum of all", lambda t, x: x.sum(), 1)
+        yield listed("sums of rows", lambda t, x: x.sum(1), 1)
+        yield listed("sums of columns", lambda t, x: x.sum(0), 1)
+        yield listed("transposed copy", lambda t, x: x.T.contiguous(), 2)
+        yield listed("running sums of rows", lambda t, x: x.cumsum(1), 2)
+        yield listed("dropout", lambda t, x: t.nn.functional.dropout(x, 0.1, True), 2)
+    for rows, classes in ((16384, 256), (512, 50000)):
+        case = Case(
+            *(((rows, classes),), _entropy, 4, 8 * rows * classes),
+            library=True,
+            indices=(((rows,), classes),),
+        )
+        yield f"cross-entropy of {classes} classes, with gradient", case
+
+
 MATRIX = (4096, 4096)
+MEMORY_BOUND = dict(_memory_bound())
 CASES = {
+    **MEMORY_BOUND,
     "copy of 16 MB": Case(((4096, 1024),), lambda x: x + 1.0, 8, 1 << 25),
     "copy of 256 MB": Case(((1 << 26,),), lambda x: x + 1.0, 1, 1 << 29),
     "transposed copy of 4096 by 1024": Case(
@@ -143,8 +199,11 @@ def prepare() -> Callable[[], float]:
     case = CASES[name]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in case.shapes]
+    if library == "memory":
+        return _copies(case)
     lib: Any
-    if library == "torch":
+    theirs = library != "ours"
+    if theirs:
         import torch  # noqa: PLC0415 - the other contender runs without it
 
         lib, tensors = torch, [torch.from_numpy(a) for a in arrays]
@@ -154,17 +213,37 @@ def prepare() -> Callable[[], float]:
         lib, tensors = ht, [ht.tensor(a) for a in arrays]
     tensors = [x.to(getattr(lib, case.dtype)) for x in tensors]
     given = [rng.integers(0, below, shape) for shape, below in case.indices]
-    tensors += [lib.from_numpy(i) if library == "torch" else lib.tensor(i) for i in given]
+    tensors += [lib.from_numpy(i) if theirs else lib.tensor(i) for i in given]
 
     def run(*tensors: Any) -> Any:
         return case.run(lib, *tensors) if case.library else case.run(*tensors)
 
-    function = run if library == "torch" else lib.jit(run)
+    ways = {"ours": "jit", "torch": "", "compiled": "compile"}
+    function = getattr(lib, ways[library])(run) if ways[library] else run
 
     def step() -> float:
         for _ in range(case.calls):
             result = function(*tensors)
         result.reshape(-1)[:1].float().numpy()
+        return 0.0
+
+    return step
+
+
+PAST_CACHES = 1 << 27
+"""Bytes that no cache keeps."""
+
+
+def _copies(case: Case) -> Callable[[], float]:
+    """Copies of memory that move as much as a step of the case, of arrays that no cache keeps."""
+    nbytes = case.nbytes * case.calls // 2
+    source = np.ones(max(PAST_CACHES, nbytes), np.uint8)
+    target = np.zeros_like(source)
+    rest = itertools.cycle(range(0, source.size, nbytes)[: source.size // nbytes])
+
+    def step() -> float:
+        begin = next(rest)
+        np.copyto(target[begin : begin + nbytes], source[begin : begin + nbytes])
         return 0.0
 
     return step

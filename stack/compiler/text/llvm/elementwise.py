@@ -11,7 +11,7 @@ from stack.compiler.text.llvm import arith
 from stack.compiler.text.llvm.bounds import bounds
 from stack.compiler.text.llvm.lines import compared
 from stack.compiler.text.llvm.tiles import Rule, TileValues
-from stack.compiler.text.llvm.types import constant, splat_constant
+from stack.compiler.text.llvm.types import constant, splat_constant, vector
 
 
 def _const(t: TileValues, n: Node, row: int, piece: int) -> str:
@@ -32,6 +32,13 @@ def _elementwise(t: TileValues, n: Node, row: int, piece: int) -> str:
     if n.op in ("lt", "le") and n.shape and (mask := compared(t, n, piece)) is not None:
         return mask
     width = t.widths(n)[piece]
+    if n.op == "and" and n.dtype is DType.BOOL and width > 1:
+        for one, other in (n.srcs, n.srcs[::-1]):
+            if one.op == "broadcast" and not one.srcs[0].shape and other.op != "const":
+                kind = vector("i1", width)
+                mask = t.piece(other, row, piece)
+                held = t.scalar(one.srcs[0])
+                return t.out.put(f"select i1 {held}, {kind} {mask}, {kind} zeroinitializer")
     operands = [t.piece(s, row, piece) for s in n.srcs]
     if n.op in _UNSIGNED and not n.shape and n.dtype is DType.I64 and _is_index(t, n):
         return t.out.put(f"{_UNSIGNED[n.op]} i64 {', '.join(operands)}")

@@ -15,6 +15,9 @@ from stack.compiler.text.llvm.types import vector
 _MOST, _LIMIT = float(1 << 40), float(1 << 62)
 """No array has as many elements; and what does not overflow."""
 
+_FAR = 1 << 16
+"""The most that positions grow by for 32 bits to hold those of a row."""
+
 
 def line_of(t: TileValues, index: Node) -> tuple[str, int] | None:
     """The first of i64 indices in a row that grow by the same step, and the step."""
@@ -65,20 +68,28 @@ def _number(n: Node) -> int | None:
 
 
 def compared(t: TileValues, n: Node, piece: int) -> str | None:
-    """A piece of a comparison in a row of positions that grow by one with one number, as one of the
+    """A piece of a comparison in a row of positions that grow evenly with one number, as one of the
     lanes' own numbers, which are half as wide; None where it is none, or might overflow."""
     width = t.widths(n)[piece]
     if width == 1 or rows(n.shape) != 1 or n.srcs[0].dtype is not DType.I64:
         return None
     a, b = n.srcs
-    if {_step(t, a), _step(t, b)} != {0, 1} or not max(_extent(t, a), _extent(t, b)) < _LIMIT:
+    steps = _step(t, a), _step(t, b)
+    if None in steps or not max(_extent(t, a), _extent(t, b)) < _LIMIT:
         return None
-    # Lanes for which first + i < end, or for which end < first + i fails, are the first ones.
-    rising = _step(t, a) == 1
+    least, step = sorted(s or 0 for s in steps)
+    if least != 0 or not 1 <= step <= _FAR:
+        return None
+    # Lanes for which first + i * step < end, or for which end < first + i * step fails, are the
+    # first ones.
+    rising = steps[0] == step
     first, end = (_first(t, a), _first(t, b)) if rising else (_first(t, b), _first(t, a))
     more = int((n.op == "le") == rising)
     count = t.out.put(f"add i64 {t.out.put(f'sub i64 {end}, {first}')}, {more}")
-    mask = piece_mask(t, clamped(t, count, columns(n.shape)), piece * t.lanes, width)
+    lanes = clamped(t, count, columns(n.shape) * step)
+    if step > 1:
+        lanes = t.out.put(f"udiv i32 {t.out.put(f'add i32 {lanes}, {step - 1}')}, {step}")
+    mask = piece_mask(t, lanes, piece * t.lanes, width)
     if rising:
         return mask
     return t.out.put(f"xor {vector('i1', width)} {mask}, splat (i1 true)")

@@ -112,15 +112,15 @@ def load_near(
     """Elements `step` apart, zero where the mask does not hold, by loads of neighbours. Nothing is
     touched that does not lie between two of them."""
     scalar, wide = memory(dtype), width * step
-    kind, some = vector(scalar, wide), vector("i1", wide)
-    if step > 1:
-        holds = vector("i1", width)
-        lanes = [i // step if i % step == 0 else width for i in range(wide)]
-        mask = shuffle(t, holds, mask or "splat (i1 true)", "zeroinitializer", lanes)
-    if mask is None:
-        raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
-    else:
-        raw = t.out.call(
+    kind, some, holds = vector(scalar, wide), vector("i1", wide), vector("i1", width)
+
+    def loaded(mask: str | None) -> str:
+        if step > 1:
+            lanes = [i // step if i % step == 0 else width for i in range(wide)]
+            mask = shuffle(t, holds, mask or "splat (i1 true)", "zeroinitializer", lanes)
+        if mask is None:
+            return t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+        return t.out.call(
             f"llvm.masked.load.{suffix(scalar, wide)}.p0",
             kind,
             ("ptr", pointer),
@@ -128,6 +128,22 @@ def load_near(
             (some, mask),
             (kind, "zeroinitializer"),
         )
+
+    if mask is None or step == 1:
+        raw = loaded(mask)
+    else:
+        # Where masks are vectors, one of more lanes costs more than to ask whether it is needed:
+        # padding is at the edges of rows.
+        full = t.out.put(f"icmp eq i{width} {t.out.put(f'bitcast {holds} {mask} to i{width}')}, -1")
+        every, part, after = t.out.label("all"), t.out.label("some"), t.out.label("near")
+        t.out.branch(full, every, part)
+        found = []
+        for label, which in ((every, None), (part, mask)):
+            t.out.begin(label)
+            found.append(f"[{loaded(which)}, %{label}]")
+            t.out.jump(after)
+        t.out.begin(after)
+        raw = t.out.put(f"phi {kind} {', '.join(found)}")
     if step > 1:
         raw = shuffle(t, kind, raw, "poison", range(0, wide, step))
     return casts.from_memory(t.out, raw, dtype, width)
