@@ -32,6 +32,7 @@ from stack.compiler.text.llvm.contents import accesses, nested, operands
 from stack.compiler.text.llvm.statements import Pending, store
 from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.types import memory
+from stack.compiler.text.math import FUNCTIONS
 
 Outs = Sequence[Node]
 """Nodes whose pieces a block computes at its end."""
@@ -161,8 +162,23 @@ class Body:
             roots = [n for s in inside for n in operands(s)]
             self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
 
+    def _compute_before(self, s: For) -> None:
+        """Compute what each step of a loop would compute again: what reductions and slow operations
+        of things outside give, where it fills no more than a register."""
+        inner = set(_variables([s]))
+        varying, slow = set(inner), set[Node]()
+        for n in toposort([n for i in nested([s]) for n in operands(i)]):
+            if not varying.isdisjoint(n.srcs):
+                varying.add(n)
+            elif n in inner or not n.dtype.is_float or n.type.size > self.tiles.lanes:
+                continue
+            elif n.op in _SLOW or not slow.isdisjoint(n.srcs):
+                slow.add(n)
+                self.tiles.pieces(n)
+
     def _loop(self, s: For) -> None:
         t, out = self.tiles, self.tiles.out
+        self._compute_before(s)
         start, stop, step = (t.scalar(n) for n in (s.start, s.stop, s.step))
         first = [p for c in s.carried for p in t.pieces(c.init)]
         ranges = [bounds(n, t.env.ranges) for n in (s.start, s.stop, s.step)]
@@ -206,6 +222,19 @@ class Body:
             self.defined.add(v)
             first += count
 
+
+def _variables(statements: Sequence[Statement]) -> Iterator[Node]:
+    """The variables that statements define inside them."""
+    for s in nested(statements):
+        if isinstance(s, Load | Gather):
+            yield s.result
+        elif isinstance(s, For):
+            yield s.index
+            yield from (v for c in s.carried for v in (c.var, c.result))
+
+
+_SLOW = frozenset({"reduce", "div", "sqrt", *FUNCTIONS})
+"""Operations that cost more than a register to keep their results."""
 
 _WRITES: dict[type[Statement], Callable[..., None]] = {
     Scatter: indexed.scatter,

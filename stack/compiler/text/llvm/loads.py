@@ -16,6 +16,7 @@ from stack.compiler.text.llvm.addresses import (
     piece_mask,
     valid,
 )
+from stack.compiler.text.llvm.ahead import LINE_NBYTES
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import TileValues, columns
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
@@ -76,6 +77,7 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     if stride == 1:
         whole = v.row is None and v.count is None
         pointer = address(t, s.source, shape, row, first)
+        _ask_ahead(t, s, pointer, first)
         if not whole and s.result.dtype.nbytes < 4:
             start = staged_row(t, s, v, row)
             pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
@@ -104,6 +106,15 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
         return load_near(t, s.result.dtype, pointer, None, width, stride or 1)
     elements = [load_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, register(s.result.dtype), elements)
+
+
+def _ask_ahead(t: TileValues, s: Load, pointer: str, first: int) -> None:
+    """Ask for a line that is needed later (`ahead`), which may lie anywhere."""
+    nbytes = t.env.ahead.get(s)
+    if nbytes is not None and first * s.result.dtype.nbytes % LINE_NBYTES == 0:
+        there = t.out.put(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
+        how = (("i32 immarg", "0"), ("i32 immarg", "3"), ("i32 immarg", "1"))  # reads, near, data
+        t.out.call("llvm.prefetch.p0", "void", ("ptr", there), *how)
 
 
 def load_near(

@@ -10,6 +10,7 @@ from hal.core.values import LLVM_IR, KernelSource, ParamKind
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node
 from stack.compiler.text.llvm import (
+    ahead,
     arith,
     casts,
     contraction,
@@ -60,6 +61,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         sizes.append(tiles.out.put(f"load i64, ptr {slot}, align 8"))
     tiles.env.grid = tuple(sizes)
     _streamed(tiles, kernel)
+    tiles.env.ahead = ahead.found(kernel)
     _instances(tiles, kernel)
     if tiles.env.streamed:
         # Such stores are not ordered as others are: whoever is told that this is over sees them.

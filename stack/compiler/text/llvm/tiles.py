@@ -51,7 +51,7 @@ class Environment:
     """What names mean: the pointers of memories, scalar parameters and program indices, the
     statement behind each loaded variable, the limits known to reach a size, and of stores that may
     go past the caches whether the launch writes enough for that. `steps` and `extents` are what
-    `lines` has found out about positions."""
+    `lines` has found out about positions; `ahead` says by how many bytes loads ask ahead."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -64,6 +64,7 @@ class Environment:
     streamed: dict[Store, str] = field(default_factory=dict)
     steps: dict[Node, int | None] = field(default_factory=dict)
     extents: dict[Node, float] = field(default_factory=dict)
+    ahead: Mapping[Load, int] = field(default_factory=dict)
 
 
 def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:

@@ -1,0 +1,76 @@
+"""Rows that a processor is asked for while it computes another one.
+
+A kernel that goes over a row several times waits for memory the first time and for arithmetic
+later, since what processors fetch ahead by themselves ends with a page, as rows do. So the second
+time asks for the row of the instance that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from hal.tile.kernel import GLOBAL, For, Kernel, Load
+from hal.tile.node import Node
+from stack.compiler.text.llvm.addresses import constant_of
+from stack.compiler.text.llvm.contents import nested
+
+LINE_NBYTES = 64
+"""What comes from memory at once."""
+
+LEAST_NBYTES = 1 << 12
+"""How far ahead at least: of short rows the next one would be needed before it has come."""
+
+
+def found(kernel: Kernel) -> Mapping[Load, int]:
+    """The loads of what an earlier loop has read, with the bytes to where an instance behind
+    reads."""
+    apart: dict[Load, int] = {}
+    fixed = {p.name for p in kernel.params if p.reads and not p.writes}
+    read, asked = set[str](), set[str]()
+    for loop in (s for s in kernel.body if isinstance(s, For)):
+        here = [x for x in _rows(loop) if x.source.memory.name in fixed]
+        for load in here:
+            memory = load.source.memory
+            step = (_step(load.source.offset) or 0) * memory.dtype.nbytes
+            if memory.name in read - asked and step > 0:
+                apart[load] = step * -(-LEAST_NBYTES // step)
+        asked |= {x.source.memory.name for x in apart}
+        read |= {x.source.memory.name for x in here}
+    return apart
+
+
+def _rows(loop: For) -> Iterator[Load]:
+    """The loads of neighbours from memory."""
+    for s in nested([loop]):
+        if not isinstance(s, Load) or s.source.memory.space != GLOBAL:
+            continue
+        if prod(s.result.shape) > 1 and constant_of(s.source.strides[-1]) == 1:
+            yield s
+
+
+def _step(index: Node) -> int | None:
+    """How much greater an index is in the next instance, in most of them; None: not known."""
+    if index.op == "program_id":
+        return int(index["axis"] == 0)
+    if index.op in ("const", "var"):
+        return 0
+    if index.op not in ("add", "sub", "mul", "div", "rem", "cast"):
+        return None
+    left, *right = (_step(s) for s in index.srcs)
+    match index.op, left, right:
+        case ("add", int(a), [int(b)]):
+            return a + b
+        case ("sub", int(a), [int(b)]):
+            return a - b
+        case ("mul", int(a), [_]):
+            factors = [constant_of(s) for s in index.srcs]
+            if factors[1] is not None:
+                return a * factors[1]
+            return None if factors[0] is None or right[0] is None else factors[0] * right[0]
+        case ("div", int(a), [_]):
+            size = constant_of(index.srcs[1])
+            return None if not size else a // size
+        case ("rem" | "cast", _, _):
+            return left
+    return None

@@ -1,0 +1,78 @@
+"""Kernels that go over a row several times: what steps share is computed once, and the next row is
+asked for in time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.build import Builder, add, binary, broadcast, const, mul, program_id, reduce
+from hal.tile.kernel import For, Kernel, Load
+from hal.tile.node import Node
+from stack.compiler.text.llvm import render
+from stack.compiler.text.llvm.ahead import LEAST_NBYTES, found
+from tests.compiler.llvm.agreement import agree
+from tests.compiler.llvm.machine import info
+
+F, I64 = DType.F32, DType.I64
+WIDTH = 16
+
+
+def shares(columns: int, row: Node, *, updated: bool = False) -> Kernel:
+    """x by the sum of its row, in place or not."""
+    b = Builder("shares")
+    x = b.buffer("x", F, writes=updated)
+    y = x if updated else b.buffer("y", F, writes=True)
+    first = mul(row, columns)
+
+    def sums(i: Node, total: Node) -> list[Node]:
+        return [add(total, b.load(x, add(first, i), (WIDTH,), (1,)))]
+
+    (total,) = b.loop(0, columns, WIDTH, sums, (const(0.0, F, (WIDTH,)),))
+    scale = binary("div", const(1.0, F), reduce("sum", total, 0))
+
+    def scaled(i: Node) -> None:
+        value = b.load(x, add(first, i), (WIDTH,), (1,))
+        b.store(y, add(first, i), mul(value, broadcast(scale, (WIDTH,))), (1,))
+
+    b.loop(0, columns, WIDTH, scaled)
+    return b.kernel()
+
+
+def asked(kernel: Kernel) -> list[tuple[bool, int]]:
+    """For each load that asks ahead whether it is one of the last loop's, and the bytes."""
+    (*_, last) = (s for s in kernel.body if isinstance(s, For))
+    own = [s for s in last.body if isinstance(s, Load)]
+    return [(load in own, nbytes) for load, nbytes in found(kernel).items()]
+
+
+def test_the_second_time_asks_for_the_next_row() -> None:
+    assert asked(shares(2048, program_id())) == [(True, 2048 * 4)]
+    assert asked(shares(2048, binary("rem", program_id(), 3))) == [(True, 2048 * 4)]
+
+
+def test_short_rows_ask_for_a_later_one() -> None:
+    assert asked(shares(48, program_id())) == [(True, -(-LEAST_NBYTES // 192) * 192)]
+
+
+def test_what_changes_or_stays_is_not_asked_for() -> None:
+    assert asked(shares(2048, program_id(), updated=True)) == []
+    assert asked(shares(2048, const(0, I64))) == []
+
+
+def test_results_beside_what_was_asked_for() -> None:
+    """The last rows ask for what lies behind the array."""
+    x = np.random.default_rng(0).integers(1, 9, (5, 2048)).astype(np.float32)
+    kernel = shares(2048, program_id())
+    assert "llvm.prefetch" in render(kernel, info()).text
+    agree(kernel, (5, 1, 1), {"x": x.ravel(), "y": np.zeros(x.size, np.float32)})
+
+
+def test_a_quotient_of_sums_is_computed_before_the_loop_that_uses_it() -> None:
+    text = render(shares(2048, program_id()), info()).text
+    loops = [m.start() for m in re.finditer("^body", text, re.MULTILINE)]
+    quotient = text.index("fdiv")
+    assert text.count("fdiv") == 1
+    assert loops[0] < quotient < loops[-1]
