@@ -9,7 +9,7 @@ from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import arith
 from stack.compiler.text.llvm.bounds import bounds
-from stack.compiler.text.llvm.lines import compared
+from stack.compiler.text.llvm.lines import compared, equal
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
 
@@ -30,6 +30,8 @@ def _arange(t: TileValues, n: Node, row: int, piece: int) -> str:
 
 def _elementwise(t: TileValues, n: Node, row: int, piece: int) -> str:
     if n.op in ("lt", "le") and n.shape and (mask := compared(t, n, piece)) is not None:
+        return mask
+    if n.op in ("eq", "ne") and n.shape and (mask := equal(t, n, piece)) is not None:
         return mask
     width = t.widths(n)[piece]
     if n.op == "and" and n.dtype is DType.BOOL and width > 1:

@@ -9,11 +9,15 @@ from operator import add, mul
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.text.llvm.addresses import clamped, constant_of, piece_mask
+from stack.compiler.text.llvm.arith import convert
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import vector
 
 _MOST, _LIMIT = float(1 << 40), float(1 << 62)
 """No array has as many elements; and what does not overflow."""
+
+_NARROW = 1 << 31
+"""What no sum or product of 32 bits may reach to stand for one of 64."""
 
 _FAR = 1 << 16
 """The most that positions grow by for 32 bits to hold those of a row."""
@@ -30,6 +34,9 @@ def _step(t: TileValues, index: Node) -> int | None:
         return 0
     if index.op == "arange":
         return 1
+    if index.op == "cast":
+        exact = index.dtype is DType.I64 and index.srcs[0].dtype is DType.I32
+        return _step(t, index.srcs[0]) if exact and _extent(t, index.srcs[0]) < _NARROW else None
     if index.op not in ("add", "mul", "broadcast", "reshape"):
         return None
     if index not in t.env.steps:
@@ -46,10 +53,10 @@ def _step(t: TileValues, index: Node) -> int | None:
 def _first(t: TileValues, index: Node) -> str:
     """The first index of a line."""
     if columns(index.shape) == 1:
-        return t.scalar(index)
+        return convert(t.out, t.scalar(index), index.dtype, DType.I64, 1)
     if index.op == "arange":
         return "0"
-    if index.op in ("broadcast", "reshape"):
+    if index.op in ("broadcast", "reshape", "cast"):
         return _first(t, index.srcs[0])
 
     def make() -> str:
@@ -95,12 +102,30 @@ def compared(t: TileValues, n: Node, piece: int) -> str | None:
     return t.out.put(f"xor {vector('i1', width)} {mask}, splat (i1 true)")
 
 
+def equal(t: TileValues, n: Node, piece: int) -> str | None:
+    """As `compared`, of `eq` and `ne`, where positions grow by one: a number that is at none of the
+    lanes is taken for the one behind the last."""
+    width = t.widths(n)[piece]
+    if width == 1 or rows(n.shape) != 1 or n.srcs[0].dtype is not DType.I64:
+        return None
+    number, line = n.srcs if _step(t, n.srcs[1]) == 1 else n.srcs[::-1]
+    if (_step(t, number), _step(t, line)) != (0, 1) or not _extent(t, line) < _LIMIT:
+        return None
+    apart = t.out.put(f"sub i64 {_first(t, number)}, {_first(t, line)}")
+    lane = t.out.elementwise("umin", "i64", 1, apart, str(columns(n.shape)))
+    numbers = ", ".join(f"i32 {piece * t.lanes + i}" for i in range(width))
+    place = t.splat("i32", t.out.put(f"trunc i64 {lane} to i32"), width)
+    return t.out.put(f"icmp {n.op} {vector('i32', width)} <{numbers}>, {place}")
+
+
 def _extent(t: TileValues, n: Node) -> float:
     """What numbers of elements, which are made of indices and sizes, are less than in absolute
     value; infinite for what else there is."""
     if n.op == "const":
         return abs(float(n["value"])) + 1
-    if n.op in ("program_id", "num_programs", "scalar") or n in t.env.ranges:
+    if n in t.env.ranges:
+        return min(_MOST, max(map(abs, t.env.ranges[n])) + 1)
+    if n.op in ("program_id", "num_programs", "scalar"):
         return _MOST
     if n.op == "arange":
         return float(columns(n.shape))
@@ -114,7 +139,7 @@ def _extent(t: TileValues, n: Node) -> float:
 _EXTENTS: Mapping[str, Callable[..., float]] = {
     **dict.fromkeys(("add", "sub"), add),
     **dict.fromkeys(("min", "max"), max),
-    **dict.fromkeys(("broadcast", "reshape"), float),
+    **dict.fromkeys(("broadcast", "reshape", "cast"), float),
     "mul": mul,
     "div": lambda a, b: a,
     "rem": lambda a, b: a,
