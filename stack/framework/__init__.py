@@ -6,15 +6,14 @@ PyTorch's names and meaning; a tensor is lazy. docs/coming-from-pytorch.md lists
     from stack.framework import nn, optim
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stack.framework import (
     amp,
     array_api,
     autograd,
-    checkpoint,
     control,
-    distributions,
     fft,
     func,
     functional,
@@ -26,13 +25,8 @@ from stack.framework import (
     random,
     signal,
     special,
-    utils,
 )
 from stack.framework.amp import GradScaler
-from stack.framework.checkpoint import (
-    load,
-    save,
-)
 from stack.framework.control import associative_scan, cond, scan, while_loop
 from stack.framework.create import (
     arange,
@@ -68,7 +62,6 @@ from stack.framework.devices import (
     get_default_device,
     set_default_device,
 )
-from stack.framework.distributions.discrete import poisson
 from stack.framework.dtypes import (
     bfloat16,
     double,
@@ -209,6 +202,11 @@ from stack.framework.typed import (
     LongTensor,
     ShortTensor,
 )
+
+if TYPE_CHECKING:
+    from stack.framework import checkpoint, distributions, utils
+    from stack.framework.checkpoint import load, save
+    from stack.framework.distributions.discrete import poisson
 
 __all__ = [
     "BFloat16Tensor",
@@ -394,8 +392,18 @@ __all__ += functions.__all__
 # What programs write around Python for PyTorch's compiler of it: here `jit` captures functions.
 vars(jit).update(SCRIPTING)
 
+_LATER = ("checkpoint", "distributions", "utils")
+_HOMES = {"load": "checkpoint", "save": "checkpoint", "poisson": "distributions.discrete"}
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Operators that were added since."""
+        """What many programs do not use, from its module, which is then loaded; else an operator
+        that was added since."""
+        if name in _LATER:
+            return import_module(f"{__name__}.{name}")
+        if name in _HOMES:
+            home = import_module(f"{__name__}.{_HOMES[name]}")
+            value = globals()[name] = getattr(home, name)
+            return value
         return getattr(functions, name)

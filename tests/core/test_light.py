@@ -27,6 +27,14 @@ def test_import_and_discovery_bring_in_nothing_heavy():
     assert not [n for n in names if n in HEAVY or n.startswith(("hal_plugin_", "stack"))]
 
 
+def test_the_framework_brings_in_what_it_saves_and_loads_with_when_that_is_used():
+    first = "import stack.framework as ht\n"
+    rare = {"importlib.metadata", "zipfile", "multiprocessing", "stack.storage.gguf"}
+    assert not rare & set(modules_after(first))
+    used = "ht.load, ht.poisson, ht.checkpoint.save, ht.distributions.Normal, ht.utils.data.Dataset"
+    assert rare <= set(modules_after(first + used))
+
+
 def test_every_public_name_is_loaded_when_it_is_used():
     assert all(getattr(hal, name) is not None for name in hal.__all__)
     assert set(hal.__all__) == set(hal._HOME)
