@@ -30,7 +30,7 @@ from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, name_of, where_called
 from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
-from stack.framework.realize import array_of, compute, isolate, realize
+from stack.framework.realize import array_of, compute, isolate, realize, realize_leaves
 from stack.framework.request import depends
 from stack.framework.spread import GradientOf
 from stack.framework.tensor import Tensor
@@ -152,6 +152,7 @@ class Jitted(Generic[P, R]):
         # the first that this thread would trace the same now
         captured = next((plan for plan in plans if plan.holds()), None)
         if captured is None:
+            realize_leaves()  # a device computes them while the function is traced
             _, spec = flatten((args, kwargs), _is_array)
             arguments = tuple([_argument(x) for x in given])
 

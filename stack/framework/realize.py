@@ -1,6 +1,6 @@
 """Running what is pending.
 
-Nothing runs until a value is asked for. Then everything that is pending and alive on the device
+Nothing runs until a value is asked for, or a function is captured. Then everything that is pending and alive on the device
 runs as one request, so that no part of it is computed twice; views and constants stay as they are
 because they cost nothing to repeat. What is on the device's tape is a request of its own, which
 runs first: no node depends on it.
@@ -109,6 +109,13 @@ def realize(*cells: Cell) -> None:
     _compute_tapes(cells)
     for device in dict.fromkeys(c.device for c in cells):
         _run_pending(device, [c for c in cells if c.device == device])
+
+
+def realize_leaves() -> None:
+    """Start computing this thread's pending leaves, such as parameters that are still to be
+    drawn."""
+    settle()
+    realize(*[c for c in here.context.pending() if c.owns and c.link is None])
 
 
 def _compute_tapes(cells: Iterable[Cell]) -> None:

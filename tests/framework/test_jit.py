@@ -46,6 +46,24 @@ def test_python_runs_once_for_each_kind_of_arguments(engine):
     assert len(calls) == 6
 
 
+def test_parameters_are_computed_while_a_function_is_traced(engine):
+    model, begun = nn.Linear(3, 2), []
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    @ht.jit
+    def step(x):
+        begun.append(engine.runs)
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    before = engine.runs
+    step(np.ones((4, 3), np.float32))
+    assert begun == [before + 1]
+    assert engine.runs == before + 2
+
+
 def test_arguments_of_other_shapes_are_other_kinds():
     @ht.jit
     def f(*args, **named):
