@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -10,6 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
+
+COMPILED_S = 0.005
+"""A device that takes so long for a program compiles it, instead of finding it in its cache."""
 
 
 class Loaded:
@@ -35,16 +39,23 @@ class Programs:
     def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
         """The programs of these sources; equal sources share one. Raises as `Device.load`.
 
-        A device compiles as many at a time as there are processors, the longest first: its
-        compiler may be another process, or leave Python's lock alone.
+        From the first one on that a device has to compile, it compiles as many at a time as there
+        are processors, the longest first: its compiler may be another process, or leave Python's
+        lock alone. Threads would only wait for one another with what it finds in its cache.
         """
         found = {source: self._loaded.get(source) for source in sources}
-        missing = [source for source, loaded in found.items() if loaded is None]
-        missing.sort(key=lambda source: -len(source.text))
-        with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
-            made = list(pool.map(self._new, missing)) if len(missing) > 1 else []
-        made = made or [self._new(source) for source in missing]
-        new = dict(zip(missing, made, strict=True))
+        missing = sorted((s for s, loaded in found.items() if loaded is None), key=_length)
+        new: dict[KernelSource, Loaded] = {}
+        took_s = 0.0
+        while missing and took_s < COMPILED_S:
+            began = time.perf_counter()
+            source = missing.pop(0)
+            new[source] = self._new(source)
+            took_s = time.perf_counter() - began
+        if missing:
+            missing.reverse()
+            with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
+                new.update(zip(missing, pool.map(self._new, missing), strict=True))
         return {source: loaded or new[source] for source, loaded in found.items()}
 
     @property
@@ -71,3 +82,7 @@ class Programs:
             except IndexError:
                 return
             self._device.free(handle)
+
+
+def _length(source: KernelSource) -> int:
+    return len(source.text)
