@@ -68,12 +68,9 @@ def plan(
     live = max(live_nbytes([*sized, *rooms]) - sum(r.nbytes for r in rooms), 0)
     best: tuple[int, list[Spot]] | None = None
     for order in _orders(sized):
-        spots = _placed(sized, order, inner, guests, alignment)
-        ends = (s.offset + b.nbytes for s, b in zip(spots, sized, strict=True) if s.room is None)
-        arena = max(ends, default=0)
-        if best is None or arena < best[0]:
-            best = arena, spots
-        if arena == live:
+        found = _placed(sized, order, inner, guests, alignment, None if best is None else best[0])
+        best = found or best
+        if found is not None and found[0] == live:
             break
     assert best is not None, "there is at least one order"
     offsets = tuple(s.offset for s in best[1])
@@ -166,15 +163,17 @@ def _placed(
     rooms: Sequence[Lifetime],
     guests: Collection[int],
     granule: int,
-) -> list[Spot]:
-    """Each block in the smallest gap that fits it: of a room, if it may be there and one has any,
-    else of the arena. Those with parts come first: what comes behind them lies where they are not
-    in use."""
+    limit: int | None,
+) -> tuple[int, list[Spot]] | None:
+    """The arena's size, and each block in the smallest gap that fits it: of a room, if it may be
+    there and one has any, else of the arena. Those with parts come first: what comes behind them
+    lies where they are not in use. None where the arena would not be smaller than a limit."""
     arena, inner = _Memory(granule), [_Memory(granule, r.nbytes) for r in rooms]
     for memory, room in zip(inner, rooms, strict=True):
         memory.add(0, room)
     parted = _Memory(granule)
     spots = [Spot(None, 0)] * len(blocks)
+    size = 0
     for i in sorted(order, key=lambda i: not blocks[i].parts):
         b = blocks[i]
         if b.nbytes == 0:
@@ -188,8 +187,11 @@ def _placed(
         # Those with parts keep clear of one another at all steps.
         end = (parted if b.parts else arena).gap(b)
         assert end is not None, "the arena has no end"
+        size = max(size, end[1] + b.nbytes)
+        if limit is not None and size >= limit:
+            return None
         spots[i] = Spot(None, end[1])
         arena.add(end[1], b)
         if b.parts:
             parted.add(end[1], replace(b, parts=()))
-    return spots
+    return size, spots
