@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import cache
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -33,9 +33,13 @@ def _toolchain() -> str:
     of, and of who folds constants."""
     digest = hashlib.sha256(f"{np.__version__} {ml_dtypes.__version__}".encode())
     for package in (hal.core, hal.tile, stack.compiler, stack.ir, stack.ops):
-        root = Path(next(iter(package.__path__)))
-        for path in sorted(root.rglob("*.py")):
-            content = path.read_bytes()
-            digest.update(f"{package.__name__}/{path.relative_to(root)} {len(content)}\n".encode())
-            digest.update(content)
+        root = next(iter(package.__path__))
+        for folder, _, names in sorted(os.walk(root)):
+            for name in sorted(n for n in names if n.endswith(".py")):
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    content = file.read()
+                place = f"{package.__name__}{path.removeprefix(root)}"
+                digest.update(f"{place} {len(content)}\n".encode())
+                digest.update(content)
     return digest.hexdigest()
