@@ -1,9 +1,9 @@
 """Running what is pending.
 
-Nothing runs until a value is asked for, or a function is captured. Then everything that is pending and alive on the device
-runs as one request, so that no part of it is computed twice; views and constants stay as they are
-because they cost nothing to repeat. What is on the device's tape is a request of its own, which
-runs first: no node depends on it.
+Nothing runs until a value is asked for, or a function is captured. Then everything that is pending
+and alive on the device runs as one request, so that no part of it is computed twice; views and
+constants stay as they are because they cost nothing to repeat. What is on the device's tape is a
+request of its own, which runs first: no node depends on it.
 """
 
 from __future__ import annotations
