@@ -13,7 +13,13 @@ from stack.compiler.text.llvm import arith, casts
 from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.guards import counted, guarded
 from stack.compiler.text.llvm.lines import line_of
-from stack.compiler.text.llvm.loads import NEAR, SCRATCH_WASTE, guarded_load, load_near
+from stack.compiler.text.llvm.loads import (
+    NEAR,
+    SCRATCH_WASTE,
+    SCRATCH_ZERO,
+    guarded_load,
+    load_near,
+)
 from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
@@ -57,20 +63,26 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
         wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
         base = t.env.pointers[s.memory.name]
         places = t.out.put(f"getelementptr {scalar}, ptr {base}, {vector('i64', width)} {wide}")
-        mask, other = "splat (i1 true)", "poison"
+        mask = None
         if s.mask is not None:
+            # Where hardware gathers element by element, a mask is a branch for each; with this,
+            # none has any.
             mask = t.piece(broadcast(s.mask, s.index.shape), row, piece)
-            other = "zeroinitializer"
-        if s.other is not None:
-            other = t.piece(broadcast(s.other, s.index.shape), row, piece)
-        return t.out.call(
+            nowhere = t.splat("ptr", SCRATCH_ZERO, width)
+            chosen = f"{vector('i1', width)} {mask}, {pointers} {places}, {pointers} {nowhere}"
+            places = t.out.put(f"select {chosen}")
+        found = t.out.call(
             f"llvm.masked.gather.{suffix(scalar, width)}.{suffix('ptr', width)}",
             kind,
             (pointers, places),
             ("i32 immarg", str(s.memory.dtype.nbytes)),
-            (vector("i1", width), mask),
-            (kind, other),
+            (vector("i1", width), "splat (i1 true)"),
+            (kind, "poison"),
         )
+        if mask is None or s.other is None:
+            return found
+        other = t.piece(broadcast(s.other, s.index.shape), row, piece)
+        return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {found}, {kind} {other}")
     elements = [gather_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, scalar, elements)
 
