@@ -21,7 +21,7 @@ WIDTH = 16
 
 
 def shares(columns: int, row: Node, *, updated: bool = False) -> Kernel:
-    """x by the sum of its row, in place or not."""
+    """x by the sum of its row and that of the squares, in place or not."""
     b = Builder("shares")
     x = b.buffer("x", F, writes=updated)
     y = x if updated else b.buffer("y", F, writes=True)
@@ -30,8 +30,13 @@ def shares(columns: int, row: Node, *, updated: bool = False) -> Kernel:
     def sums(i: Node, total: Node) -> list[Node]:
         return [add(total, b.load(x, add(first, i), (WIDTH,), (1,)))]
 
-    (total,) = b.loop(0, columns, WIDTH, sums, (const(0.0, F, (WIDTH,)),))
-    scale = binary("div", const(1.0, F), reduce("sum", total, 0))
+    def squares(i: Node, total: Node) -> list[Node]:
+        value = b.load(x, add(first, i), (WIDTH,), (1,))
+        return [add(total, mul(value, value))]
+
+    zero = const(0.0, F, (WIDTH,))
+    (one,), (two,) = (b.loop(0, columns, WIDTH, body, (zero,)) for body in (sums, squares))
+    scale = binary("div", reduce("sum", one, 0), reduce("sum", two, 0))
 
     def scaled(i: Node) -> None:
         value = b.load(x, add(first, i), (WIDTH,), (1,))
@@ -42,9 +47,9 @@ def shares(columns: int, row: Node, *, updated: bool = False) -> Kernel:
 
 
 def asked(kernel: Kernel) -> list[tuple[bool, int]]:
-    """For each load that asks ahead whether it is one of the last loop's, and the bytes."""
-    (*_, last) = (s for s in kernel.body if isinstance(s, For))
-    own = [s for s in last.body if isinstance(s, Load)]
+    """For each load that asks ahead whether it is one of the second loop's, and the bytes."""
+    _, second, _ = (s for s in kernel.body if isinstance(s, For))
+    own = [s for s in second.body if isinstance(s, Load)]
     return [(load in own, nbytes) for load, nbytes in found(kernel).items()]
 
 
