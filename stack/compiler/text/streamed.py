@@ -25,8 +25,10 @@ result, and one of 1 MiB lost as much; where all of a small last cache is this p
 LEAST_VECTOR_NBYTES = 16
 """The least that processors store past their caches at once."""
 
-_RUN_NBYTES = 1 << 14
-"""What an instance writes at least; a test for less would cost small kernels more than it gives."""
+_RUN_NBYTES = 1 << 12
+"""What an instance writes at least, a row of norms; a test for less would cost small kernels more
+than it gives. Measured on Zen 3 with norms and softmax over rows of this size: those of 16 and 256
+MB gained 25 to 100 %, and those of 1 MB lost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
