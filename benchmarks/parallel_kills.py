@@ -1,7 +1,7 @@
 """What survivors of a rank's death say, under each strategy: python -m benchmarks.parallel_kills
 [TRIALS [NAME ...]].
 
-A job of two ranks (four for names with a +) trains a small GPT; a rank that is drawn kills itself
+A job of two ranks (four for names with a +) trains a small GPT; a rank that is drawn is killed
 (SIGKILL) at a moment of its third step that is drawn. Each survivor says how long after that its
 step has raised, and what. The exit status is the number of survivors that did not name the rank, or
 later than BAR_S. Under `hal run` this file is the job's script.
@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -64,7 +63,10 @@ def train(name: str, moment: Path, after_s: float, victim: int) -> None:
         for _ in range(2):
             [t.numpy() for t in step(*batch)]
         if rank == victim:
-            threading.Thread(target=die, args=(moment, after_s), daemon=True).start()
+            stdin = killer(moment, after_s).stdin
+            assert stdin is not None
+            stdin.write("\n")
+            stdin.flush()
         try:
             while True:
                 faulthandler.dump_traceback_later(STUCK_S)
@@ -81,10 +83,27 @@ def train(name: str, moment: Path, after_s: float, victim: int) -> None:
             os._exit(0)
 
 
-def die(moment: Path, after_s: float) -> None:
-    time.sleep(after_s)
-    moment.write_text(repr(time.time()))
-    os.kill(os.getpid(), signal.SIGKILL)
+KILLER = """
+import os, pathlib, sys, time
+moment, after_s, pid = pathlib.Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+print(flush=True)
+sys.stdin.readline()
+time.sleep(after_s)
+moment.write_text(repr(time.time()))
+os.kill(pid, 9)
+"""
+"""A process of its own: a thread of the rank would wait for the interpreter's lock after it wrote
+down when the rank dies."""
+
+
+def killer(moment: Path, after_s: float) -> subprocess.Popen[str]:
+    """What kills this process so long after a line is written to it; it is ready."""
+    command = [sys.executable, "-S", "-c", KILLER, str(moment), str(after_s), str(os.getpid())]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
 
 
 def culprit(line: str) -> int:
@@ -117,6 +136,9 @@ def main(trials: int, names: list[str]) -> int:
             if len(named) != ranks - 1:
                 print(f"{name}: not all name rank {victim}: {done.stdout}{done.stderr}")
             late += [json.loads(line)[0] for line in named]
+            for line in named:
+                if json.loads(line)[0] > BAR_S:
+                    print(f"{name}: late: {line}\n{done.stderr}", flush=True)
         survivors = trials * (ranks - 1)
         in_time = sum(s <= BAR_S for s in late)
         failed += survivors - in_time

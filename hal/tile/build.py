@@ -161,6 +161,8 @@ def reshape(x: Node, shape: tuple[int, ...]) -> Node:
 
 def transpose(x: Node, perm: tuple[int, ...]) -> Node:
     """Axis i of the result is axis perm[i] of x."""
+    if x.op == "transpose" and [x["perm"][p] for p in perm] == list(range(len(perm))):
+        return x.srcs[0]
     return node("transpose", x.type.with_shape(x.shape[p] for p in perm), (x,), perm=perm)
 
 

@@ -6,17 +6,25 @@ from dataclasses import replace
 from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
-from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C
+from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C, Grid
+from hal.tile.build import Builder
 from hal.tile.node import Node
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
-from stack.compiler.templates import attention, group_attention, group_matmul_costs, matmul_costs
+from stack.compiler.templates import (
+    attention,
+    few_rows,
+    group_attention,
+    group_matmul_costs,
+    matmul_costs,
+)
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
 from stack.compiler.templates.group_matmul import group_matmul
 from stack.compiler.templates.matmul import matmul
 from stack.compiler.templates.mesh_attention import emit_attention
 from stack.compiler.templates.mesh_matmul import mesh_matmul
+from stack.compiler.templates.product import Product
 from stack.compiler.templates.schedule import Block, LoopSizes, LoopStyle
 from stack.compiler.text import c, llvm, tile
 from stack.compiler.units import unit_of, unit_of_groups
@@ -32,6 +40,13 @@ def _has_dma(info: DeviceInfo) -> bool:
     return space is not None and space.dma_only
 
 
+def _by_vectors(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None) -> Grid:
+    """A product of few rows without packing, if no blocks were found for it."""
+    if blocks is None and few_rows.suits(p, info):
+        return few_rows.few_rows(b, p, info)
+    return matmul(b, p, info, blocks)
+
+
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
 
 
@@ -42,7 +57,7 @@ def _panels(n: Node, info: DeviceInfo) -> int:
     return 2 * _vector_lanes(info, total.nbytes) if plain else 0
 
 
-_FOR_UNITS = replace(_PACKED, unit=unit_of, uneven_rows=True, panels=_panels)
+_FOR_UNITS = replace(_PACKED, emit=_by_vectors, unit=unit_of, uneven_rows=True, panels=_panels)
 _BY_GROUPS = ProductTemplate(
     group_matmul,
     Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),

@@ -1,0 +1,192 @@
+"""Products of few rows by a matrix that lies along k, as a batch of a few has with the weights of a
+linear layer: nothing of the matrix is packed, since each of its elements is used for a few
+multiply-adds alone.
+
+    pack all rows of A, of whole vectors along k
+    for each strip of columns:
+        for each group of rows of A, of nearly equal sizes:
+            sums[row][column] = vectors of zeros
+            for k, a vector at a time: sums += A's vector of each row * B's vector of each column
+            C[row][column] = the sum of a vector's elements
+    epilogue(C)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hal.core.description import DeviceInfo
+from hal.core.values import Grid
+from hal.tile.build import (
+    Builder,
+    add,
+    binary,
+    cast,
+    const,
+    fma,
+    index,
+    mul,
+    program_id,
+    reduce,
+    reshape,
+    sub,
+    transpose,
+)
+from hal.tile.kernel import Memory
+from hal.tile.node import Node
+from hal.tile.size import divides, hint, is_fixed
+from stack.compiler.templates.blocking import (
+    LAUNCH_COST,
+    MatmulShape,
+    cache_nbytes,
+    ceil_div,
+    lanes_of,
+    round_up,
+    scratch_budget,
+)
+from stack.compiler.templates.edges import least, left_of
+from stack.compiler.templates.product import Product, divided
+
+MOST = 16
+"""Rows up to which a matrix is not packed: for each element that takes the time of about so many
+multiply-adds (PACK_COST)."""
+
+TOGETHER = 4
+"""Rows of A whose sums are in registers at once: with fewer, more of what is read is of A; with
+more, there are fewer columns."""
+
+DEEPEST = 1 << 14
+"""k up to which a sum's elements are added one vector after the other: what is longer is better
+summed in blocks, as packed products do."""
+
+FOLDED = 8
+"""Vector operations in the time that the elements of a vector take to be added up and stored: for
+each column of a row that has to be less than packing the column takes."""
+
+PER_CORE = 4
+"""Instances for each core, so that none waits long for the last one."""
+
+
+def suits(p: Product, info: DeviceInfo) -> bool:
+    """Whether this template is for a product: both operands lie evenly along k, in memory."""
+    s = p.shape
+    if not (is_fixed(s.m) and is_fixed(s.k) and 1 < s.m <= MOST and FOLDED * s.m <= s.k <= DEEPEST):
+        return False
+    apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
+    along_k = (s.a_contiguous, s.b_contiguous) == ("k", "k") and not s.k_run
+    near = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
+    fits = s.m * _padded(s, info) * s.accumulate.nbytes <= near
+    return along_k and not apart and fits and s.together == 1
+
+
+def few_rows(b: Builder, p: Product, info: DeviceInfo) -> Grid:
+    """Emit the product and give its launch grid (with a 0 where C is empty)."""
+    s, lanes = p.shape, lanes_of(p.shape, info)
+    if 0 in (s.batch, s.n):
+        return (0, 1, 1)
+    width, depth = _width(s, info), _padded(s, info)
+    a = b.alloc("packed_a", s.accumulate, s.m * depth)
+    c = b.alloc("c", s.accumulate, s.m * width)
+    kernel = _FewRows(b, p, lanes, width, depth, a, c)
+    kernel.emit(max(1, ((info.limits.registers or 16) - 1) // (_groups(s.m)[0][1] + 1)))
+    return ceil_div(s.n, width) * s.batch, 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _FewRows:
+    b: Builder
+    p: Product
+    lanes: int
+    width: int
+    """Columns of an instance."""
+    depth: int
+    """From one packed row of A to the next."""
+    a: Memory
+    c: Memory
+
+    def emit(self, together: int) -> None:
+        """All of an instance, with so many columns of sums in registers."""
+        b, s, lanes = self.b, self.p.shape, self.lanes
+        batch, part = divided(program_id(0), ceil_div(s.n, self.width))
+        n0 = mul(part, self.width)
+        columns = least(self.width, sub(s.n, n0), divides(self.width, s.n))
+        b.loop(0, s.m, 1, lambda row: b.loop(0, s.k, lanes, lambda k: self._pack(batch, row, k)))
+        last = sub(columns, binary("rem", index(columns), together))
+        b.loop(0, last, together, lambda j: self._strip(batch, n0, j, together))
+        b.loop(last, columns, 1, lambda j: self._strip(batch, n0, j, 1))
+
+        def finish(row: Node, j: Node) -> None:
+            n = add(n0, j)
+            total = b.load(self.c, add(mul(row, self.width), j), (1, lanes), (self.width, 1))
+            self.p.epilogue(b, total, batch, row, n, (None, left_of(s.n, n, lanes)))
+
+        b.loop(0, s.m, 1, lambda row: b.loop(0, columns, lanes, lambda j: finish(row, j)))
+
+    def _pack(self, batch: Node, row: Node, k: Node) -> None:
+        s, lanes = self.p.shape, self.lanes
+        loaded = self.p.load_a(self.b, batch, row, k, (1, lanes), (None, left_of(s.k, k, lanes)))
+        at = add(mul(row, self.depth), k)
+        self.b.store(self.a, at, cast(loaded, s.accumulate), (self.depth, 1))
+
+    def _strip(self, batch: Node, n0: Node, j: Node, count: int) -> None:
+        """C of all rows and of `count` columns from j on."""
+        for first, rows in _groups(self.p.shape.m):
+            sums = self._sums(batch, add(n0, j), count, (first, rows))
+            for i, total in enumerate(sums):
+                row, column = first + i // count, i % count
+                at = add(j, row * self.width + column)
+                self.b.store(self.c, at, reshape(reduce("sum", total, 1), (1, 1)), (1, 1))
+
+    def _sums(self, batch: Node, n: Node, count: int, group: tuple[int, int]) -> tuple[Node, ...]:
+        """A vector of sums for each row of a group and each of `count` columns."""
+        b, p, s, lanes = self.b, self.p, self.p.shape, self.lanes
+        first, rows = group
+
+        def step(k: Node, limit: Node | None, *sums: Node) -> tuple[Node, ...]:
+            right = [
+                cast(
+                    transpose(p.load_b(b, batch, k, add(n, c), (lanes, 1), (limit, None)), (1, 0)),
+                    s.accumulate,
+                )
+                for c in range(count)
+            ]
+            left = [
+                b.load(self.a, add(k, (first + r) * self.depth), (1, lanes), (self.depth, 1))
+                for r in range(rows)
+            ]
+            pairs = [(x, y) for x in left for y in right]
+            return tuple(fma(x, y, z) for (x, y), z in zip(pairs, sums, strict=True))
+
+        zeros = (const(0, s.accumulate, (1, lanes)),) * (rows * count)
+        whole = s.k // lanes * lanes
+        sums = zeros
+        if whole:
+            sums = b.loop(0, whole, lanes, lambda k, *sums: step(k, None, *sums), zeros)
+        if whole < s.k:
+            sums = step(index(whole), index(s.k - whole), *sums)
+        return sums
+
+
+def _groups(rows: int) -> list[tuple[int, int]]:
+    """The first row and the number of rows of each group; the first has the most."""
+    parts = ceil_div(rows, TOGETHER)
+    ends = [ceil_div(rows * i, parts) for i in range(parts + 1)]
+    return [(x, y - x) for x, y in pairwise(ends)]
+
+
+def _padded(s: MatmulShape, info: DeviceInfo) -> int:
+    """From one packed row to the next: whole vectors and one more, so that rows whose length is a
+    power of two do not meet in the cache."""
+    lanes = lanes_of(s, info)
+    return round_up(s.k, lanes) + lanes
+
+
+def _width(s: MatmulShape, info: DeviceInfo) -> int:
+    """The columns of an instance: as few as give each core several, but enough for a launch."""
+    lanes, n = lanes_of(s, info), max(1, hint(s.n))
+    instances = max(1, info.limits.instances) * PER_CORE
+    fair = ceil_div(n * max(1, hint(s.batch)), instances)
+    worth = ceil_div(LAUNCH_COST, s.m * s.k)
+    room = scratch_budget(info) // 4 // (s.m * s.accumulate.nbytes)
+    return round_up(min(n, max(fair, worth), max(lanes, room // lanes * lanes)), lanes)

@@ -1,0 +1,42 @@
+"""Products of few rows by a matrix that lies along k."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.kernel import Alloc
+from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
+from stack import ops as g
+from stack.compiler.templates.few_rows import FOLDED, MOST
+from tests.compiler.lowered import run_lowered
+
+BF16, F32, F64, I32 = DType.BF16, DType.F32, DType.F64, DType.I32
+
+
+CASES = [(2, F32), (3, BF16), (5, F64), (7, I32), (MOST, F32), (MOST + 1, F32)]
+SIZES = [(0, 2), (3, 3), (8, 17)]
+"""By how much the depth exceeds the least one, and the columns."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "more", "columns"), [(*case, *sizes) for case in CASES for sizes in SIZES]
+)
+def test_few_rows_by_a_matrix_along_k(rows: int, dtype: DType, more: int, columns: int) -> None:
+    """Exact on small integers, with a computed left operand, batches and an epilogue."""
+    depth = FOLDED * rows + more
+    shapes = (2, rows, depth), (2, columns, depth), (columns,)
+    x, w, bias = (g.input(i, Type(s, dtype)) for i, s in enumerate(shapes))
+    data = [np.random.default_rng(i).integers(-3, 4, s) for i, s in enumerate(shapes)]
+    total = F32 if dtype is BF16 else dtype
+    product = g.matmul(g.neg(x), g.transpose(w), total)
+    wide = g.expand(g.reshape(g.cast(bias, total), (1, 1, columns)), product.shape)
+    given = [a.astype(NUMPY[dtype]) for a in data]
+    (found,), program = run_lowered([g.add(product, wide)], [x, w, bias], given)
+    left, right, added = (a.astype(np.float64) for a in data)
+    np.testing.assert_array_equal(found, -left @ right.swapaxes(1, 2) + added)
+    statements = [s for call in program.calls for s in call.kernel.body]
+    scratch = {s.memory.name for s in statements if isinstance(s, Alloc)}
+    assert ("packed_b" in scratch) == (rows > MOST)
