@@ -118,6 +118,8 @@ class Machine:
             for i in np.flatnonzero(mask):
                 self.store(where + i * value.dtype.itemsize, value[i])
             return None
+        if op == "prefetch":
+            return None  # it changes nothing but when a line comes
         if op == "memcpy":
             to, of, n, _ = map(int, xs)
             self.bytes[to : to + n] = self.bytes[of : of + n].copy()
