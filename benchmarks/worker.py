@@ -7,13 +7,16 @@ step for each line that it reads. So several workers take turns and never comput
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -105,3 +108,18 @@ class Worker:
             code = self._process.returncode
             raise BenchmarkError(f"the worker {self.name!r} ended with code {code}; see its errors")
         return Step(**json.loads(line))
+
+
+def in_turns(
+    workers: Sequence[tuple[str, ...]], count: int, budget_s: float = math.inf
+) -> list[float]:
+    """The median seconds of a step of each worker (its module's name and arguments); they take
+    turns. Where a step takes very long, the turns that fit are enough, and at least one."""
+    with ExitStack() as stack:
+        running = [stack.enter_context(Worker(*worker)) for worker in workers]
+        for worker in running:
+            worker.step()
+        began, turns = time.perf_counter(), []
+        while len(turns) < count and (not turns or time.perf_counter() - began < budget_s):
+            turns.append([worker.step().seconds for worker in running])
+    return [median(times) for times in zip(*turns, strict=True)]
