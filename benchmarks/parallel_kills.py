@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -84,10 +85,11 @@ def train(name: str, moment: Path, after_s: float, victim: int) -> None:
 
 
 KILLER = """
-import os, pathlib, sys, time
+import os, pathlib, select, sys, time
 moment, after_s, pid = pathlib.Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 print(flush=True)
-sys.stdin.readline()
+if not select.select([sys.stdin], [], [], 60)[0]:
+    sys.exit()
 time.sleep(after_s)
 moment.write_text(repr(time.time()))
 os.kill(pid, 9)
@@ -102,7 +104,7 @@ def killer(moment: Path, after_s: float) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     assert process.stdout is not None
-    process.stdout.readline()
+    select.select([process.stdout], [], [], DEADLINE_S)
     return process
 
 

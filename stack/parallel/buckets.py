@@ -46,17 +46,18 @@ def _run(group: Sequence[Tensor]) -> Run:
     return Run(group, FlatLayout.of([p.shape for p in group]))
 
 
-def share(run: Run, group: str, names: Mapping[int, str]) -> None:
+def share(run: Run, group: str, parameters: Mapping[str, Tensor]) -> None:
     """Replace the gradients by their averages over the ranks of the group. Parameters without one
     stay without one; the call fails where they have one on another rank, as the ranks' models would
     differ from then on, and where the data of another rank has another number of rows, as the
     average would not be that over all rows. In a trace in buckets, else at once: ranks may cut
-    graphs that are not of one trace differently. `names` has those of the parameters by their
-    serial numbers, equal on all ranks."""
+    graphs that are not of one trace differently. `parameters` are
+    those of the whole model by their names, equal on all ranks."""
     if all(p.grad is None for p in run.members):
         return
     parts = [g.full(p.shape, 0, p.dtype) if p.grad is None else p.grad.node for p in run.members]
-    rows = rows_of(parts, run.members)
+    names = {p.serial: name for name, p in parameters.items()}
+    rows = rows_of(parts, list(parameters.values()))
     cut = buckets(parts) if tracing() is not None else [range(len(parts))]
     pieces = [_averaged(run, parts, bucket, group, names, rows) for bucket in cut]
     flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))

@@ -99,10 +99,8 @@ class DataParallel:
     def __call__(self) -> None:
         """The rule of the parameters' gradients: replace those that this rank has gathered by their
         averages over the ranks."""
-        learned = [(name, p) for name, p in self._parameters if p.requires_grad]
-        names = {p.serial: name for name, p in learned}
-        for run in runs([p for _, p in learned]):
-            share(run, self.ranks.name, names)
+        for run in runs([p for _, p in self._parameters if p.requires_grad]):
+            share(run, self.ranks.name, dict(self._parameters))
 
     def close(self) -> None:
         """Leave the group, once everything begun is done: the model is this process's own again.

@@ -92,7 +92,7 @@ def test_gradients_keep_their_values_and_lie_where_the_optimizer_has_them(group,
     before = [None if p.grad is None else p.grad.numpy() for p in parameters]
     found = runs(parameters)
     for run in found:
-        share(run, group, {p.serial: name for name, p in layers.named_parameters()})
+        share(run, group, dict(layers.named_parameters()))
         gradients = [None if p.grad is None else p.grad.node for p in run.members]
         if None not in gradients:
             assert run.layout.split(run.layout.join(gradients)) == gradients
@@ -105,14 +105,13 @@ def test_gradients_keep_their_values_and_lie_where_the_optimizer_has_them(group,
 
 def test_a_bucket_is_called_by_its_ends_and_its_place_in_the_traced_program(group):
     layers = model()
-    named = {p.serial: name for name, p in layers.named_parameters()}
     called = []
 
     @ht.jit
     def step():
         backward(layers)
         for run in runs(list(layers.parameters())):
-            share(run, group, named)
+            share(run, group, dict(layers.named_parameters()))
         nodes = [p.grad.node for p in layers.parameters() if p.grad is not None]
         called.extend(n["name"] for n in toposort(nodes) if n.op == "all_reduce")
         return ht.ones(1)
