@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import __main__ as driver
-from benchmarks import bench_gpt_step, machine, report
+from benchmarks import bench_gpt_step, gpt, machine, report
 from benchmarks.row import Bar, BenchmarkError, Row
 from benchmarks.timer import interleaved
 from benchmarks.worker import Step, Worker
@@ -85,7 +85,7 @@ def test_one_failure_is_shown_and_the_others_are_measured(folder, monkeypatch):
 
 def test_an_absent_peer_gives_a_row(monkeypatch):
     monkeypatch.setattr(bench_gpt_step, "versions", lambda: {"torch": "absent"})
-    monkeypatch.setattr(bench_gpt_step, "_rates", lambda dtype, modes, count: [1000.0])
+    monkeypatch.setattr(bench_gpt_step, "in_turns", lambda *given: [gpt.TOKENS / 1000.0])
     rows = list(bench_gpt_step.rows(True))
     assert [(r.ours, r.peer, r.status) for r in rows] == [(1000.0, None, "absent")] * 2
     assert {r.note for r in rows} == {"torch is not installed"}
