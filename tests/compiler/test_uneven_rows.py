@@ -3,6 +3,8 @@ wants that."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,10 @@ from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.tune import tunables
+from stack.framework.reverse import gradients
+from stack.ir.interpret import interpret
 from tests.compiler.llvm.machine import info
-from tests.compiler.lowered import run_lowered
+from tests.compiler.lowered import SIMD, run_lowered
 from tests.draw import sample
 
 IMAGES, CHANNELS, OUTER, TAPS = 2, 2, 3, 3
@@ -55,6 +59,29 @@ def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
     found, _ = run_lowered([forward, gradient], [images, weights, above], [x, w, y])
     np.testing.assert_array_equal(found[0], w @ windows)
     np.testing.assert_array_equal(found[1][0], (y @ windows.swapaxes(1, 2)).sum(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [4, 7])
+def test_depths_that_begin_and_end_within_windows(width: int) -> None:
+    """Panels are packed for some channels and some of their taps, in rows of one image row or of
+    two; forward taps are innermost in depth, in the images' gradient channels are."""
+    near = replace(SIMD, limits=replace(SIMD.limits, caches=(1 << 10, 16 << 10)))
+    rng = np.random.default_rng(width)
+    channels, outer = 3, 5
+    x = rng.integers(-3, 4, (IMAGES, channels, 3, width)).astype(np.float32)
+    w = rng.integers(-3, 4, (outer, channels * TAPS * TAPS)).astype(np.float32)
+    y = rng.integers(-3, 4, (IMAGES, outer, 3 * width)).astype(np.float32)
+    images, weights, above = (g.input(i, Type(a.shape, DType.F32)) for i, a in enumerate((x, w, y)))
+    node = seen(images, 1, 1)
+    rows = g.expand(g.reshape(weights, (1, *w.shape)), (IMAGES, *w.shape))
+    forward = g.matmul(rows, node)
+    by_images = gradients([(forward, above)], lambda n: n is images)[images]
+    inputs, arrays = [images, weights, above], [x, w, y]
+    found, _ = run_lowered([forward, by_images], inputs, arrays, info=near)
+    wanted = interpret([forward, by_images], dict(zip(inputs, arrays, strict=True)))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_rows_are_places_of_all_images() -> None:

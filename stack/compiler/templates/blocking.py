@@ -28,6 +28,10 @@ LEAST_PART = 3
 """A register tile that is less than this part of what the registers hold is not worth that its
 rows lie evenly."""
 
+IN_FLIGHT = 8
+"""Multiply-adds of vectors that must be independent to keep a core busy: four cycles, two in
+each."""
+
 STEP_COST = 1
 """Multiply-adds of vectors in the time that a step of the innermost loop takes beside its own."""
 
@@ -72,6 +76,9 @@ class MatmulShape:
     matrix unit takes them; 1: packed operands are of the type of products and sums."""
     right: DType | None = None
     """B's element type where it is another than A's."""
+    apart: bool = False
+    """Whether rows of A lie farther apart than what k counts: those of several images, whose
+    channels k counts."""
 
     @property
     def packed(self) -> DType:
@@ -101,10 +108,15 @@ class MatmulShape:
             k_run=self.k_run if is_fixed(self.k_run) else 0,
         )
 
+    def pitch(self, mr: int) -> int:
+        """The elements from a column of a panel of A of `mr` rows to the next: what lies in runs is
+        packed by vectors and masks of a power of two, which registers hold."""
+        return 1 << (mr - 1).bit_length() if self.m_run and self.together == 1 else mr
+
     @property
     def over_rows(self) -> bool:
         """Whether k counts the rows of both operands, as in the gradient of a weight."""
-        return (self.a_contiguous, self.b_contiguous) == ("m", "n")
+        return not self.apart and (self.a_contiguous, self.b_contiguous) == ("m", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
-    mc = max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
+    mc = max(mr, nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr)
     # The block of one instance with the least estimated time whose scratch memory fits
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
     fitting = [
@@ -198,10 +210,10 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
-    part = _divisor(shape.m_run, most) if shape.m_run else 0
-    if part and part >= most // LEAST_PART:
-        return part, nr
     vectors = ceil_div(nr, lanes)
+    part = _divisor(shape.m_run, most) if shape.m_run else 0
+    if part and part >= most // LEAST_PART and part * vectors >= IN_FLIGHT:
+        return part, nr
     rows = min(
         range(most, ceil_div(3 * most, 4) - 1, -1),
         key=lambda r: ceil_div(shape.m, r) * (r * vectors + STEP_COST),
@@ -240,7 +252,8 @@ def scratch_budget(info: DeviceInfo) -> int:
 def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
     partial = mp * np * levels(ceil_div(shape.k, blocks.kc)) * shape.accumulate.nbytes
-    return (min(mp, blocks.mc) + np) * blocks.kc * shape.packed.nbytes + partial
+    rows = min(mp, blocks.mc) // blocks.mr * shape.pitch(blocks.mr)
+    return (rows + np) * blocks.kc * shape.packed.nbytes + partial
 
 
 def _estimated_time(

@@ -36,6 +36,11 @@ class TileAxis:
     within: bool = False
     """Whether elements up to the limit are of one row of the innermost axis, wherever the base
     is."""
+    skip: Node | None = None
+    """How many elements from the base on are not valid, where not all are: those behind them are of
+    one row."""
+    at: tuple[Node, ...] = ()
+    """Where the base is along each of the axes, if that is known already."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -27,6 +27,7 @@ from hal.tile.build import (
     Builder,
     Operand,
     add,
+    arange,
     binary,
     const,
     dot,
@@ -37,6 +38,7 @@ from hal.tile.build import (
     sub,
     transpose,
     unary,
+    where,
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
@@ -53,7 +55,7 @@ from stack.compiler.templates.edges import (
     round_up_to,
     whole_or_by_rows,
 )
-from stack.compiler.templates.product import Product, divided, kept
+from stack.compiler.templates.product import Product, Steady, divided, kept
 
 
 def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = None) -> Grid:
@@ -144,6 +146,17 @@ class _MatmulTemplate:
         return ceil_div(self.shape.k, self.blocks.kc)
 
     @property
+    def _pitch(self) -> int:
+        return self.shape.pitch(self.blocks.mr)
+
+    def _panel(self, i: Node) -> Node:
+        """Where the panel of A that begins at row i of a block does."""
+        t = self.blocks
+        if self._pitch == t.mr:
+            return mul(i, t.kc)
+        return mul(binary("div", i, t.mr), self._pitch * t.kc)
+
+    @property
     def _b_in_place(self) -> bool:
         """Whether rows of B's panels are read where they are."""
         s, t = self.shape, self.blocks
@@ -153,7 +166,7 @@ class _MatmulTemplate:
     def _scratch(self) -> _Scratch:
         s, t, dtype = self.shape, self.blocks, self.shape.accumulate
         beyond = 0 if self._k_evenly else t.kt  # what is behind the last run, until it is written
-        a = self.b.alloc("packed_a", s.packed, t.mc * t.kc + beyond)
+        a = self.b.alloc("packed_a", s.packed, t.mc // t.mr * self._pitch * t.kc + beyond)
         room = (t.kc + beyond) * t.np
         b = None if self._b_in_place else self.b.alloc("packed_b", s.packed_right, room)
         # Partial sums that are kept at once: one, that of all blocks so far, where their number is
@@ -241,19 +254,24 @@ class _MatmulTemplate:
         self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
     ) -> None:
         s, t, b = self.shape, self.blocks, self.b
+        in_runs = is_fixed(s.m_run) and (divides(t.mr, s.m_run) or t.mr <= s.m_run + 1)
+        in_runs &= s.together == 1
+        if self.p.steady_a is not None and in_runs:
+            self._pack_windows(self.p.steady_a, block, panels, i0, rows, k0, depth)
+            return
 
         def row(i: Node, r: Node, kk: Node, most: Node | None = None) -> None:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = left_of(s.m, m, t.mr), at_most(left_of(s.k, k, t.kt), most)
             loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
-            self._store_a(panels, mul(i, t.kc), r, kk, kept(loaded, s.packed))
+            self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
 
         def piece(kk: Node, i: Node, r: Node, most: Node | None) -> None:
             """What is in a column of a panel from r on, up to `most` elements of it."""
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = at_most(left_of(s.m, m, t.mr), most), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
-            self._store_a(panels, mul(i, t.kc), r, kk, kept(loaded, s.packed), most)
+            self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed), most)
 
         def panel_by_runs(i: Node) -> None:
             def run(r: Node, most: Node) -> None:
@@ -289,12 +307,90 @@ class _MatmulTemplate:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)
-                self._store_a(panels, mul(i, t.kc), row, kk, kept(loaded, s.packed))
+                self._store_a(panels, self._panel(i), row, kk, kept(loaded, s.packed))
 
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
 
         self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
+
+    def _pack_windows(
+        self,
+        steady: Steady,
+        block: _Block,
+        panels: Memory,
+        i0: Node,
+        rows: Operand,
+        k0: Node,
+        depth: Operand,
+    ) -> None:
+        """Pack rows of A that lie in runs, panel by panel, of one run or two each, so that elements
+        lie evenly along the innermost loop."""
+        s, t, b = self.shape, self.blocks, self.b
+        left_of_k, width = left_of(s.k, k0, t.kt), self._pitch
+        stop = depth if left_of_k is None else binary("min", depth, left_of_k)
+
+        def panel(i: Node) -> None:
+            m = add(add(block.m0, i0), i)
+            limit = left_of(s.m, m, t.mr)
+            if width != t.mr:
+                limit = at_most(limit, index(t.mr))
+
+            def store(kk: Node, column: Node) -> None:
+                """As a row; what lies behind the panel's own rows is not read."""
+                offset = add(self._panel(i), mul(kk, width))
+                b.store(panels, offset, kept(column, s.packed), (width, 1))
+
+            def one(at: tuple[Node, Node]) -> Node:
+                return steady.load(b, block.batch, m, at, width, limit, None)
+
+            def two(at: tuple[Node, Node]) -> Node:
+                first = steady.load(b, block.batch, m, at, width, at_most(limit, left), None)
+                second = steady.load(b, block.batch, m, at, width, limit, left)
+                return where(binary("lt", reshape(arange(width), (1, width)), left), first, second)
+
+            def each(load: Callable[[tuple[Node, Node]], Node]) -> None:
+                self._each_depth(steady, k0, stop, lambda kk, at: store(kk, load(at)))
+
+            if divides(t.mr, s.m_run):
+                each(one)
+            else:
+                left = sub(s.m_run, binary("rem", m, s.m_run))
+                whole = binary("le", t.mr, left)
+                with b.when(whole):
+                    each(one)
+                with b.when(unary("not", whole)):
+                    each(two)
+            if left_of_k is not None:
+                zeros = const(0, s.packed, (1, width))
+                b.loop(stop, depth, 1, lambda kk: store(kk, zeros))
+
+        b.loop(0, rows, t.mr, panel)
+
+    def _each_depth(
+        self,
+        steady: Steady,
+        k0: Node,
+        count: Operand,
+        body: Callable[[Node, tuple[Node, Node]], None],
+    ) -> None:
+        """body(kk, numbers) for each depth k0 + kk of so many, innermost the steady number."""
+        b, end, width = self.b, add(k0, count), steady.count
+
+        def other(x: Node) -> None:
+            if steady.along == 0:
+                start, stop = (binary("div", sub(add(n, width - 1), x), width) for n in (k0, end))
+                b.loop(start, stop, 1, lambda o: body(sub(add(mul(o, width), x), k0), (o, x)))
+                return
+            first = mul(x, width)
+            start = binary("max", sub(k0, first), 0)
+            stop = binary("min", sub(end, first), width)
+            b.loop(start, stop, 1, lambda i: body(sub(add(first, i), k0), (x, i)))
+
+        if steady.along == 0:
+            b.loop(0, width, 1, other)
+        else:
+            b.loop(binary("div", k0, width), binary("div", add(end, width - 1), width), 1, other)
 
     def _each_tile(
         self,
@@ -360,12 +456,12 @@ class _MatmulTemplate:
         if self._a_by_rows:
             b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
         elif tile.shape[1] % group:
-            offset = add(add(panel, self._row_of(kk, t.mr)), mul(row, group))
+            offset = add(add(panel, self._row_of(kk, self._pitch)), mul(row, group))
             b.store(panels, offset, tile, (group, 1), (most, None))
         else:
-            offset = add(add(panel, mul(kk, t.mr)), mul(row, group))
+            offset = add(add(panel, mul(kk, self._pitch)), mul(row, group))
             columns = _by_groups(transpose(tile, (1, 0)), group)
-            b.store(panels, offset, columns, (t.mr * group, 1), (None, most))
+            b.store(panels, offset, columns, (self._pitch * group, 1), (None, most))
 
     def _row_of(self, kk: Node, width: int) -> Node:
         """Where the elements at depth kk of a panel of that width begin."""
@@ -389,7 +485,7 @@ class _MatmulTemplate:
 
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
-            total = self._accumulate(block, scratch, mul(i, t.kc), j, k0, depth)
+            total = self._accumulate(block, scratch, self._panel(i), j, k0, depth)
             if scratch.c is None:
                 self._finish(block, scratch.edge, total, m, n)
                 return
@@ -433,7 +529,7 @@ class _MatmulTemplate:
         t, b = self.blocks, self.b
         b0 = mul(j, t.kc)
         group = self.shape.together
-        a_row, a_col = (t.kc, 1) if self._a_by_rows else (group, t.mr)
+        a_row, a_col = (t.kc, 1) if self._a_by_rows else (group, self._pitch)
 
         def step(kk: Node, acc: Node) -> tuple[Node]:
             for u in range(0, t.unroll, group):

@@ -12,6 +12,7 @@ from itertools import product
 
 from hal.core.description import DeviceInfo
 from stack.compiler.templates.blocking import (
+    IN_FLIGHT,
     LAUNCH_COST,
     PACK_COST,
     Blocks,
@@ -35,8 +36,6 @@ DEPTHS = (64, 128, 256, 512, 1024)
 """kc."""
 SIZES = 6
 """Sizes of an instance's block along each side."""
-IN_FLIGHT = 8
-"""Multiply-adds that must be independent to keep a core busy: four cycles, two in each."""
 SPILL = 2
 """Operations that an accumulator without a register costs in each step."""
 OVERFLOW = 1.2

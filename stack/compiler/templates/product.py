@@ -55,6 +55,20 @@ class ByPieces(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Steady:
+    """The depth of an operand as two numbers, outer * count + inner, along one of which its
+    elements lie evenly and none is left out: where the others are is found once for all of it."""
+
+    count: int
+    along: int
+    """Which of the two it is: 0 or 1."""
+    load: Callable[[Builder, Node, Node, tuple[Node, Node], int, Node | None, Node | None], Node]
+    """load(builder, batch, row, depth, rows, most, skip): the column of A of so many rows from a
+    row on, as a row, zero from the `most`th on and before the `skip`th one; what is between is of
+    one run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """C = A @ B, to be emitted. The epilogue is called for tiles that cover C once."""
 
@@ -77,6 +91,8 @@ class Product:
     """How tiles of A come where they are no blocks of its memory."""
     pieces_b: ByPieces | None = None
     """How tiles of B do."""
+    steady_a: Steady | None = None
+    """How columns of A are packed that lie unevenly."""
     is_there: Callable[[Node], Node] | None = None
     """Whether a batch has operands: where not, C is zero there, and they need not be read. None:
     every batch has."""

@@ -11,7 +11,7 @@ from typing import Any
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import Builder, binary, broadcast, transpose
+from hal.tile.build import Builder, add, binary, broadcast, mul, transpose
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
@@ -24,7 +24,7 @@ from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_
 from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.pieces import Pieces
-from stack.compiler.templates.product import Elements, LoadTile, Product
+from stack.compiler.templates.product import Elements, LoadTile, Product, Steady
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
 
@@ -64,6 +64,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         k_run=k_run,
         together=1 if unit is None else unit.together,
         right=None if unit is None else unit.right,
+        apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
     )
 
 
@@ -127,6 +128,11 @@ def _step(e: Expr, axis: Axis) -> int:
     return found[0].offset.coefficient(axis) if found else 0
 
 
+def _farthest(e: Expr, group: Group) -> int:
+    """The greatest step along one of a group's axes, in the first buffer that the operand reads."""
+    return max((abs(hint(_step(e, a))) for a in group), default=0)
+
+
 def emit_product(
     ops: Operands, work: Work, emission: Emission, template: ProductTemplate[Any], choices: Choices
 ) -> Grid:
@@ -169,6 +175,38 @@ def emit_product(
         )
         return Tiles(emission, decompose(batch, ops.batch), axes)
 
+    def steady() -> Steady | None:
+        """How columns of windows are loaded: the depth without the axes that are uneven, or along
+        which edges lie."""
+        if not (template.uneven_rows and shape.m_run and all(is_fixed(a.size) for a in ops.k)):
+            return None
+        cut = _steady_part(ops.a, ops.k)
+        if cut is None:
+            return None
+        at, along = cut
+        parts = ops.k[:at], ops.k[at:]
+
+        def load(
+            b: Builder,
+            batch: Node,
+            row: Node,
+            depth: tuple[Node, Node],
+            rows: int,
+            most: Node | None,
+            skip: Node | None,
+        ) -> Node:
+            places = [decompose(n, part) for n, part in zip(depth, parts, strict=True)]
+            known = tuple(found[a] for found, part in zip(places, parts, strict=True) for a in part)
+            col = add(mul(depth[0], prod(a.size for a in parts[1])), depth[1])
+            axes = (
+                TileAxis(ops.k[-1], col, 1, None, ops.k[:-1], at=known),
+                TileAxis(ops.m[-1], row, rows, most, ops.m[:-1], skip is None, skip),
+            )
+            scope = Tiles(emission, decompose(batch, ops.batch), axes)
+            return broadcast(zero_beyond(scope, ops.a), (1, rows))
+
+        return Steady(prod(a.size for a in parts[1]), along, load)
+
     def runs(along: str) -> Group:
         """The axes along which an operand's tiles are of one run."""
         found = {"m": (shape.m_run, ops.m), "n": (shape.n_run, ops.n), "k": (shape.k_run, ops.k)}
@@ -192,6 +230,7 @@ def emit_product(
         _panels(ops) if shape.together == 1 else 0,
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
+        steady(),
         is_there(emission, ops),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
@@ -228,6 +267,18 @@ def _is_uneven(e: Expr, group: Group) -> bool:
     steps = ([r.offset.coefficient(a) for a in group] for r in found)
     guards = (g.value.coefficient(a) for r in found for g in r.guards for a in group)
     return any(guards) or not all(is_even(factors, group) for factors in steps)
+
+
+def _steady_part(e: Expr, group: Group) -> tuple[int, int] | None:
+    """Where a group's axes are cut in two, and which part it is along which elements lie evenly and
+    none is left out: the one of more elements; None where there is no such part beside another."""
+    best: tuple[int, tuple[int, int]] | None = None
+    for at in range(1, len(group)):
+        for along, part in enumerate((group[:at], group[at:])):
+            size = prod(a.size for a in part)
+            if not _is_uneven(e, part) and (best is None or size > best[0]):
+                best = size, (at, along)
+    return None if best is None else best[1]
 
 
 def _overlaps(e: Expr, rows: Group, cols: Group) -> bool:

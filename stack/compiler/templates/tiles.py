@@ -20,6 +20,7 @@ from hal.tile.build import (
     const,
     mul,
     reshape,
+    sub,
     where,
 )
 from hal.tile.kernel import Memory
@@ -130,10 +131,10 @@ class Tiles:
                 at = self.position(e.offset.shift(-start))
                 guards = [self.position(g.value) for g in e.guards]
                 varying = at.dynamic is not None or any(self._varies(g) for g in guards)
-                if varying:
+                if varying or any(t.skip is not None for t in self.tile_axes):
                     mask = self.mask(e.guards)
                     for t in self.tile_axes:
-                        if t.limit is not None:
+                        if t.limit is not None or t.skip is not None:
                             mask = binary("and", mask, self.valid(t))
                     index = self._spread(at)
                     shape = broadcast(mask, self.shape).shape if mask.shape else index.shape
@@ -223,6 +224,14 @@ class Tiles:
                 factors = [affine.coefficient(a) for a in t.axes]
                 if is_even(factors, t.axes):
                     steps[i], terms = factors[-1], [mul(t.base, factors[-1])]
+                elif t.at:
+                    steps[i] = factors[-1]
+                    terms = [mul(at, c) for at, c in zip(t.at, factors, strict=True) if c]
+                elif t.skip is not None:
+                    at = decompose(add(t.base, t.skip), t.axes)
+                    at[t.axis] = sub(at[t.axis], t.skip)
+                    steps[i] = factors[-1]
+                    terms = [mul(at[a], c) for a, c in zip(t.axes, factors, strict=True) if c]
                 else:
                     within = t.within or divides(t.width, t.axis.size)
                     first = t.base
@@ -268,7 +277,9 @@ class Tiles:
     def valid(self, t: TileAxis) -> Node:
         """Which positions along a tile dimension are within its limit."""
         one = Position(const(0, I64), tuple(int(t is other) for other in self.tile_axes), None)
-        return binary("lt", self._spread(one), t.limit if t.limit is not None else t.width)
+        at = self._spread(one)
+        within = binary("lt", at, t.limit if t.limit is not None else t.width)
+        return within if t.skip is None else binary("and", within, binary("le", t.skip, at))
 
     # loads
 
@@ -281,7 +292,7 @@ class Tiles:
         """Which elements of the tile are within all limits."""
         mask = const(True, DType.BOOL)
         for t in self.tile_axes:
-            if t.limit is not None:
+            if t.limit is not None or t.skip is not None:
                 mask = binary("and", mask, self.valid(t))
         return mask
 
@@ -311,6 +322,7 @@ def zero_beyond(scope: Tiles, e: Expr) -> Node:
     while isinstance(below, Apply) and below.node.op == "cast":
         below = below.args[0]
     for t in scope.tile_axes:
-        if t.limit is not None and not (isinstance(below, Read) and t.axis in e.axes):
+        limited = t.limit is not None or t.skip is not None
+        if limited and not (isinstance(below, Read) and t.axis in e.axes):
             value = where(scope.valid(t), value, 0)
     return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hal.core.dtypes import DType
 from hal.tile.kernel import (
     Alloc,
     Atomic,
@@ -30,7 +31,7 @@ from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
 from stack.compiler.text.llvm.contents import accesses, nested, operands
 from stack.compiler.text.llvm.statements import Pending, store
-from stack.compiler.text.llvm.tiles import TileValues
+from stack.compiler.text.llvm.tiles import TileValues, columns
 from stack.compiler.text.llvm.types import memory
 from stack.compiler.text.math import FUNCTIONS
 
@@ -163,18 +164,30 @@ class Body:
             self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
 
     def _compute_before(self, s: For) -> None:
-        """Compute what each step of a loop would compute again: what reductions and slow operations
-        of things outside give, where it fills no more than a register."""
-        inner = set(_variables([s]))
-        varying, slow = set(inner), set[Node]()
-        for n in toposort([n for i in nested([s]) for n in operands(i)]):
+        """Compute what each step of a loop would compute again, where it fills no more than a
+        register: what reductions and slow operations of things outside give, quotients of indices,
+        and masks."""
+        t, inner = self.tiles, set(_variables([s]))
+        varying, slow, masks = set(inner), set[Node](), dict[Node, None]()
+        used = [n for i in nested([s]) for n in operands(i)]
+        for n in toposort(used):
             if not varying.isdisjoint(n.srcs):
                 varying.add(n)
-            elif n in inner or not n.dtype.is_float or n.type.size > self.tiles.lanes:
+                masks |= dict.fromkeys(x for x in n.srcs if x not in varying)
+            elif n in inner or n.type.size > t.lanes:
                 continue
-            elif n.op in _SLOW or not slow.isdisjoint(n.srcs):
+            elif n.dtype is DType.I64 and n.op in _QUOTIENTS and not n.shape:
+                t.pieces(n)
+            elif n.dtype.is_float and (n.op in _SLOW or not slow.isdisjoint(n.srcs)):
                 slow.add(n)
-                self.tiles.pieces(n)
+                t.pieces(n)
+        masks |= dict.fromkeys(x for x in used if x not in varying)
+        for n in masks:
+            width = columns(n.shape)
+            # Registers hold no other numbers of lanes from block to block.
+            whole = 1 < width == n.type.size <= t.lanes and width & (width - 1) == 0
+            if whole and n.dtype is DType.BOOL and n.op not in _PLAIN:
+                t.pieces(n)
 
     def _loop(self, s: For) -> None:
         t, out = self.tiles, self.tiles.out
@@ -235,6 +248,11 @@ def _variables(statements: Sequence[Statement]) -> Iterator[Node]:
 
 _SLOW = frozenset({"reduce", "div", "sqrt", *FUNCTIONS})
 """Operations that cost more than a register to keep their results."""
+
+_QUOTIENTS = frozenset({"div", "rem"})
+
+_PLAIN = frozenset({"const", "broadcast"})
+"""Masks that are as quickly made anew."""
 
 _WRITES: dict[type[Statement], Callable[..., None]] = {
     Scatter: indexed.scatter,
