@@ -43,6 +43,9 @@ from stack.framework.tensor import Tensor, apply, on_tape
 
 U64 = DType.U64
 
+WORDS = 4
+"""Of a block of the stream. Each draw begins a new one."""
+
 
 class Generator:
     """A stream of random numbers on a device. `key` and `offset` are 0-d uint64 tensors.
@@ -110,7 +113,13 @@ class Generator:
         return self.key.item(), self.offset.item()
 
     def set_state(self, key: int, offset: int) -> None:
-        """Go on where another generator was."""
+        """Go on where another generator was. Raises TensorError for an offset at which no draw
+        begins."""
+        if offset % WORDS:
+            raise TensorError(
+                f"the offset of a generator is a multiple of {WORDS}, as `get_state` gives it, not "
+                f"{offset}\n  called at {where_called()}"
+            )
         self._set(self.key, key)
         self._set(self.offset, offset)
 
@@ -120,11 +129,11 @@ class Generator:
         start, size = self.offset.node, self._size
         if (trace := tracing()) is not None:
             trace.note(self, "_size")
-        own = start
+        before = None
         if size > 1:  # no constant: all ranks have one graph, and so one order of exchanges
-            own = g.add(start, g.mul(self._rank.node, g.const(n, U64)))
+            before = g.mul(self._rank.node, g.const(n, U64))
         rebind(self.offset, _moved(start, n * size))
-        return _words(own, self.key.node, n)
+        return words_from(start, self.key.node, n, before)
 
     def record(self, keep: Keep) -> Tensor | None:
         """The result of an operation on a tape, which takes the words from the offset on; None
@@ -145,16 +154,21 @@ class Generator:
         become(state, store.holding(array))
 
 
-def _words(start: Node, key: Node, n: int) -> Node:
-    """u32[n], the words of a stream from one on."""
-    counters = g.add(g.broadcast(start, (n,)), g.arange(n, U64))
+def words_from(start: Node, key: Node, n: int, before: Node | None = None) -> Node:
+    """u32[n], the words of a stream that come `before` many (a scalar) after the one at `start` (a
+    scalar), the first of its block."""
+    # A compiler sees by this which words are of one block.
+    first = g.mul(g.shr(start, g.const(2, U64)), g.const(WORDS, U64))
+    if before is not None:
+        first = g.add(first, before)
+    counters = g.add(g.broadcast(first, (n,)), g.arange(n, U64))
     return g.philox(counters, g.broadcast(key, (n,)))
 
 
 def _moved(start: Node, n: int) -> Node:
     """Where a stream goes on after a draw. A buffer of its own keeps equal draws equal programs,
     wherever they stand in the stream."""
-    return g.contiguous(g.add(start, g.const(-(-n // 4) * 4, U64)))
+    return g.contiguous(g.add(start, g.const(-(-n // WORDS) * WORDS, U64)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +181,7 @@ class Keep:
 
     def __call__(self, start: Node, key: Node) -> tuple[Node, Node]:
         n = math.prod(self.shape)
-        return _moved(start, n), _keep(_words(start, key, n), self.shape, self.p)
+        return _moved(start, n), _keep(words_from(start, key, n), self.shape, self.p)
 
 
 def _keep(words: Node, shape: tuple[int, ...], p: float) -> Node:

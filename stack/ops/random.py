@@ -40,13 +40,11 @@ def _lower(n: Node, xs: tuple[Node, ...]) -> Node:
         odd = tile.binary("xor", tile.binary("xor", _high(first), block[3]), keys[1])
         block = even, _low(second), odd, _low(first)
         keys = (_low(tile.add(keys[0], WEYL[0])), _low(tile.add(keys[1], WEYL[1])))
-    word = tile.binary("and", counter, 3)
-    odd = tile.binary("eq", tile.binary("and", word, 1), 1)
-    upper = tile.binary("le", tile.const(2, DType.U64), word)
-    return tile.cast(
-        tile.where(upper, tile.where(odd, block[3], block[2]), tile.where(odd, block[1], block[0])),
-        DType.U32,
-    )
+    number = tile.binary("and", counter, 3)
+    odd = tile.binary("eq", tile.binary("and", number, 1), 1)
+    upper = tile.binary("le", tile.const(2, DType.U64), number)
+    a, b, c, d = (tile.cast(word, DType.U32) for word in block)
+    return tile.where(upper, tile.where(odd, d, c), tile.where(odd, b, a))
 
 
 def _reference(n: Node, xs: tuple[NDArray, ...]) -> NDArray:

@@ -12,6 +12,7 @@ import stack.framework as ht
 import stack.framework.functional as F
 from hal.core.errors import InvalidCall
 from stack.framework import nn
+from stack.framework.errors import TensorError
 
 
 def philox(counter, key):
@@ -65,12 +66,17 @@ def test_seed_zero_begins_with_the_known_answer():
     assert " ".join(f"{w:08x}" for w in draw_words(4)) == KNOWN[0][2]
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**62), st.integers(0, 9))
-def test_the_stream_is_the_documented_one(seed, offset, n):
-    generator = ht.default_generator()
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**60), st.integers(0, 70))
+def test_the_stream_is_the_documented_one(seed, block, n):
+    generator, offset = ht.default_generator(), 4 * block
     generator.set_state(seed, offset)
     assert draw_words(n) == stream(seed, offset, n)
     assert generator.get_state() == (seed, offset + -(-n // 4) * 4)
+
+
+def test_an_offset_at_which_no_draw_begins_is_refused():
+    with pytest.raises(TensorError, match="multiple of 4, as `get_state` gives it, not 6"):
+        ht.default_generator().set_state(1, 6)
 
 
 def test_fractions_are_the_high_bits_of_the_words():

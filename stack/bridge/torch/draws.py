@@ -21,7 +21,7 @@ from stack.bridge.torch.names import NAME, index_of
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import sampling
-from stack.framework.random import normal_of, uniform_of
+from stack.framework.random import WORDS, normal_of, uniform_of
 
 
 class Generator(torch.Generator):
@@ -80,6 +80,11 @@ class Generator(torch.Generator):
             raise RuntimeError(
                 f"the state of a generator on {NAME} is uint8[16], not {new_state.dtype} with "
                 f"{new_state.numel()} elements"
+            )
+        offset = int(new_state.cpu().contiguous().view(torch.int64)[1]) % 2**64
+        if offset % WORDS:
+            raise RuntimeError(
+                f"the offset of a generator on {NAME} is a multiple of {WORDS}, not {offset}"
             )
         self.state = kernels.from_cpu(new_state.cpu().contiguous().view(torch.uint64), self._index)
         self._seed = int(new_state.cpu().contiguous().view(torch.int64)[0]) % 2**64

@@ -190,6 +190,13 @@ def _sources(affines: Iterable[Affine]) -> list[Expr]:
     return [a.source for affine in affines for a, _ in affine.terms if a.source is not None]
 
 
+def uncast(e: Expr) -> Expr:
+    """What an expression converts to another element type; the expression itself if it does not."""
+    while isinstance(e, Apply) and e.node.op == "cast":
+        (e,) = e.args
+    return e
+
+
 def reads(expr: Expr) -> list[Read]:
     """Every read in an expression, once, those of data-dependent indices included."""
     seen: set[int] = set()

@@ -15,7 +15,7 @@ from hal.tile.build import Builder, add, binary, broadcast, mul, transpose
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
-from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, reads
+from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, reads, uncast
 from stack.compiler.graph.operands import Operands
 from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import MatmulShape
@@ -253,8 +253,7 @@ def is_there(emission: Emission, ops: Operands) -> Callable[[Node], Node] | None
 
 def _choosing(e: Expr, batch: Group) -> tuple[Guard, ...]:
     """The guards without which a whole batch of an operand is zero."""
-    while isinstance(e, Apply) and e.node.op == "cast":
-        e = e.args[0]
+    e = uncast(e)
     if not isinstance(e, Select) or e.fill:
         return ()
     chosen = (g for g in e.guards if any(a.source is not None for a, _ in g.value.terms))

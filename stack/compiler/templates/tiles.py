@@ -27,7 +27,17 @@ from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal
 from stack.compiler.graph.access import Affine, Axis, Guard
-from stack.compiler.graph.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
+from stack.compiler.graph.expr import (
+    Apply,
+    Constant,
+    Expr,
+    Iota,
+    Read,
+    Select,
+    below,
+    reads,
+    uncast,
+)
 from stack.compiler.templates.emission import Emission, Position, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose
 from stack.ops import OPS
@@ -318,11 +328,9 @@ class Tiles:
 def zero_beyond(scope: Tiles, e: Expr) -> Node:
     """The operand's tile, zero from the limits on; a masked load gives zero there by itself."""
     value = scope.tile(e)
-    below = e
-    while isinstance(below, Apply) and below.node.op == "cast":
-        below = below.args[0]
+    is_read = isinstance(uncast(e), Read)
     for t in scope.tile_axes:
         limited = t.limit is not None or t.skip is not None
-        if limited and not (isinstance(below, Read) and t.axis in e.axes):
+        if limited and not (is_read and t.axis in e.axes):
             value = where(scope.valid(t), value, 0)
     return value

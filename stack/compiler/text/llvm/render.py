@@ -25,6 +25,7 @@ from stack.compiler.text.llvm.statements import STREAMED_MEANS, Pending
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import memory as memory_type
 from stack.compiler.text.llvm.writer import LlvmWriter
+from stack.compiler.text.neighbours import once_for_neighbours
 from stack.compiler.text.primitive import computed_in
 from stack.compiler.text.streamed import found, instances
 from stack.compiler.units import unit_of_dot
@@ -43,6 +44,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     if len(widths) > 1 and 8 in widths and widths[8].is_int:
         del widths[8]
     lanes = info.limits.vector_nbytes // max(widths, default=4)
+    kernel = once_for_neighbours(kernel)
     kernel = computed_in(kernel, lambda n: unit_of_dot(n, lanes, info) is not None)
     interleave = max(info.limits.registers // 8, 1)
     tiles = TileValues(

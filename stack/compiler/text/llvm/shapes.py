@@ -48,21 +48,31 @@ def assemble(t: TileValues, x: Node, places: Sequence[Coordinates]) -> str:
     is in another order, else one by one."""
     if len(places) == 1:
         return t.element(x, *places[0])
-    at: tuple[Node, Sequence[Coordinates]] | None = (x, places)
-    while at is not None:
-        if found := _pieces_of(t, *at):
-            x = at[0]
-            width = t.widths(x)[found[0][1]]
-            kind = vector(register(x.dtype), width)
-            lanes = [found.index((r, c // t.lanes)) * width + c % t.lanes for r, c in at[1]]
-            operands = [t.piece(x, r, j) for r, j in found]
-            if lanes == list(range(width)):
-                return operands[0]
-            return shuffle(
-                t, kind, operands[0], operands[-1] if len(found) > 1 else "poison", lanes
-            )
-        at = _below(t, *at)
-    return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
+    found = _within(t, x, places)
+    if found is None:
+        return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
+    x, pieces, places = found
+    width = t.widths(x)[pieces[0][1]]
+    kind = vector(register(x.dtype), width)
+    lanes = [pieces.index((r, c // t.lanes)) * width + c % t.lanes for r, c in places]
+    operands = [t.piece(x, r, j) for r, j in pieces]
+    if lanes == list(range(width)):
+        return operands[0]
+    return shuffle(t, kind, operands[0], operands[-1] if len(pieces) > 1 else "poison", lanes)
+
+
+def _within(
+    t: TileValues, x: Node, places: Sequence[Coordinates]
+) -> tuple[Node, list[Coordinates], Sequence[Coordinates]] | None:
+    """A tile that has these elements of x in two of its pieces at most: these pieces, and where
+    the elements are in it."""
+    below = _below(t, x, places)
+    if x.op == "broadcast" and below is not None and (found := _within(t, *below)):
+        return found  # the pieces of what is repeated are fewer
+    pieces = _pieces_of(t, x, places)
+    if pieces:
+        return x, pieces, places
+    return None if below is None else _within(t, *below)
 
 
 def _pieces_of(t: TileValues, x: Node, places: Sequence[Coordinates]) -> list[Coordinates] | None:
@@ -81,9 +91,13 @@ def _below(
     if x.op == "var":
         alias = t.env.aliases.get(x)
         return None if alias is None else (alias, list(places))
-    if x.op not in ("reshape", "transpose"):
+    if x.op not in ("reshape", "transpose", "broadcast"):
         return None
     (source,) = x.srcs
+    if x.op == "broadcast":
+        from_row = _broadcast_rows(source.shape, x.shape)
+        across = columns(source.shape) > 1
+        return source, [(from_row[r], c if across else 0) for r, c in places]
     if x.op == "transpose":
         shape, perm = source.shape, x["perm"]
         return source, [_source(shape, perm, _index(x.shape, r, c)) for r, c in places]
