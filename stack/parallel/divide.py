@@ -40,7 +40,7 @@ from stack.parallel.placement import (
     part_of,
 )
 from stack.parallel.ring import ringed
-from stack.parallel.stages import BEHIND, Lane
+from stack.parallel.stages import BEHIND, FREE, Lane, State
 from stack.parallel.strategy import AxisLayout, Strategy
 from stack.parallel.updates import updated_in_buckets
 from stack.parallel.ways import Way
@@ -304,6 +304,7 @@ class _Dividing:
         sums = [
             self._loss_sums(pipe),
             *(self._sums(p, layout) for p, layout in parameters.items() if p in found.gradients),
+            *(self._left(s, pipe) for s in found.states.values()),
         ]
         inside = [(WHOLE, *layout[1:]) for layout in sums]
         slots = {n: g.input(INSIDE + n["slot"], n.type) for n in found.inputs}
@@ -317,7 +318,8 @@ class _Dividing:
             {slots[n]: number for n, number in micro.items()},
             in_chunks=True,
         )
-        loss, *gradients = outputs
+        loss, *others = outputs
+        gradients, left = others[: len(found.gradients)], others[len(found.gradients) :]
         local = {
             n: self._local(slots[n], layout) for n, layout in zip(found.inputs, free, strict=True)
         }
@@ -328,6 +330,10 @@ class _Dividing:
             {local[p]: name for p, name in found.parameters.items()},
             tuple(local[n] for n in found.arguments),
             self.returned,
+            {
+                local[leaf]: State(value, s.chunk)
+                for (leaf, s), value in zip(found.states.items(), left, strict=True)
+            },
             None if found.draws is None else (local[found.draws[0]], found.draws[1]),
         )
         self.returned = {}
@@ -371,6 +377,12 @@ class _Dividing:
         """Where the loss is."""
         last = Owned(pipe.table.rank_of(pipe.table.depth - 1))
         return tuple(last if axis is pipe else SUM for axis in self.axes)
+
+    def _left(self, state: State, pipe: AxisLayout) -> Layout:
+        """Where the value is that the last micro-batch leaves in a state."""
+        rank = pipe.table.rank_of(state.chunk) if state.chunk != FREE else None
+        own = WHOLE if rank is None else Owned(rank)
+        return tuple(own if axis is pipe else WHOLE for axis in self.axes)
 
     def _sums(self, p: Node, placed: Layout) -> Layout:
         """Where the gradient of a parameter so placed is."""

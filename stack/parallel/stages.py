@@ -12,7 +12,7 @@ too, is sent like any other value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, node, rebuild, toposort
@@ -31,24 +31,43 @@ BEHIND = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
+class State:
+    """What a micro-batch leaves for the next one in the place of a leaf: a running statistic, for
+    instance. `chunk` computes it, every rank where that is FREE."""
+
+    value: Node
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
 class Joint:
     """What one micro-batch computes: `loss`, and by each leaf of `chunks` that is a parameter its
-    gradient. `chunks` has the parameters' chunks, `arguments` the leaves that are the batch's.
-    `draws` has the leaf for the place in the random stream at which the micro-batch begins to draw,
-    and how many words it takes, if it draws."""
+    gradient. `chunks` has the parameters' chunks, `arguments` the leaves that are the batch's, and
+    `states` by its leaf each value that goes from one micro-batch to the next one. `draws` has the
+    leaf for the place in the random stream at which the micro-batch begins to draw, and how many
+    words it takes, if it draws."""
 
     loss: Node
     gradients: Mapping[Node, Node]
     chunks: Mapping[Node, int]
     arguments: tuple[Node, ...]
     depth: int
+    states: Mapping[Node, State] = field(default_factory=dict)
     draws: tuple[Node, int] | None = None
+
+    @property
+    def forward(self) -> dict[Node, int]:
+        """The chunk of each value of the forward pass, in topological order. A state belongs to the
+        one that computes it for the next micro-batch."""
+        states = {leaf: s.chunk for leaf, s in self.states.items() if s.chunk != FREE}
+        values = (s.value for s in self.states.values())
+        return chunks_of((self.loss, *values), {**self.chunks, **states})
 
 
 def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
     """The values of a forward pass that another chunk reads, with the first chunk that does: by
     them derivatives are needed, too."""
-    forward = _forward(loss, chunks)
+    forward = chunks_of((loss,), chunks)
     found: dict[Node, int] = {}
     for n, chunk in forward.items():
         for s in n.srcs:
@@ -57,10 +76,10 @@ def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
     return found
 
 
-def _forward(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
+def chunks_of(roots: Sequence[Node], chunks: Mapping[Node, int]) -> dict[Node, int]:
     """The chunk of each value of a forward pass, in topological order."""
     found: dict[Node, int] = {}
-    for n in toposort((loss,)):
+    for n in toposort(roots):
         below = max((found[s] for s in n.srcs), default=FREE)
         found[n] = chunks.get(n, below)
     for chunk in range(1, max(found.values(), default=0) + 1):
@@ -127,12 +146,13 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
             f"chunk {min(missing)} of {joint.depth} has no parameters; let every chunk have a part "
             "of the model"
         )
-    forward = _forward(joint.loss, joint.chunks)
+    forward = joint.forward
     ends = dict(forward)
     constant: set[Node] = set()  # what every rank has
     pinned = {d: chunk for d, chunk in returned.items() if d not in forward}
     outputs = {d: joint.chunks[p] for p, d in joint.gradients.items()}
-    order = tuple(toposort((joint.loss, *joint.gradients.values(), *pinned)))
+    values = (s.value for s in joint.states.values())
+    order = tuple(toposort((joint.loss, *joint.gradients.values(), *values, *pinned)))
     readers: dict[Node, list[Node]] = {n: [] for n in order}
     for n in order:
         for s in n.srcs:
@@ -166,8 +186,9 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
         if needed[n].bit_count() > 1:
             behind.add(n)
     passes: dict[Node, tuple[Pass, int]] = {}
+    homes = joint.chunks.keys() | {leaf for leaf, s in joint.states.items() if s.chunk != FREE}
     for n in order:
-        is_whole = n.op == "const" or (n.op == "input" and n not in joint.chunks)
+        is_whole = n.op == "const" or (n.op == "input" and n not in homes)
         own = n.op == "input" and all(ends[r] == ends[n] for r in readers[n])
         if ends[n] == FREE or is_whole or own:
             continue
@@ -179,10 +200,12 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
 @dataclass(frozen=True, slots=True)
 class Step:
     """A rank's part of a step: the gradients of its parameters, summed over the micro-batches in
-    their order; the losses of all micro-batches, summed, on the rank that has the last chunk; and
-    what it sends, whose values are of no use."""
+    their order; what the last one leaves in the states of its chunks; the losses of all
+    micro-batches, summed, on the rank that has the last chunk; and what it sends, whose values are
+    of no use."""
 
     gradients: Mapping[Node, Node]
+    states: Mapping[Node, Node]
     loss: Node | None
     sent: tuple[Node, ...]
 
@@ -219,7 +242,17 @@ def step_of(
 ) -> Step:
     """What a rank computes of a step, in the order of its row. `groups` has for each lane what the
     devices' engines call the ranks in it; `call` gives a message the name that both ranks have for
-    it."""
+    it. Raises InvalidCall where a chunk has states and takes micro-batches in another order than
+    theirs."""
+    for chunk in sorted({s.chunk for s in found.joint.states.values()} - {FREE}):
+        row = schedule.rows[schedule.rank_of(chunk)]
+        own = [e.batch for e in row if (e.what, e.chunk) == ("F", chunk)]
+        if own != sorted(own):
+            raise InvalidCall(
+                f"chunk {chunk} changes a buffer in each forward pass, as running statistics are, "
+                f"and the schedule has them in the order {', '.join(f'F{chunk}.{m}' for m in own)};"
+                " let micro-batches go through it one after the other"
+            )
     return _Building(found, schedule, rank, groups, call).step()
 
 
@@ -349,7 +382,13 @@ class _Building:
             loss = self._value(joint.loss, 0)
             for m in range(1, batches):
                 loss = g.add(loss, self._value(joint.loss, m))
-        return Step(self.totals, loss, tuple(sent))
+        own_chunks = (FREE, *self.schedule.chunks[self.rank])
+        states = {
+            leaf: self._value(s.value, batches - 1)
+            for leaf, s in joint.states.items()
+            if s.chunk in own_chunks
+        }
+        return Step(self.totals, states, loss, tuple(sent))
 
     def _summed(self) -> set[Node]:
         """The parameters whose sums go further now, each as far as its micro-batches are there one
@@ -385,6 +424,8 @@ class _Building:
                 continue
             if n in self.cut.joint.arguments:
                 made = self._argument(n, batch)
+            elif batch and n in self.cut.joint.states:
+                made = self._value(self.cut.joint.states[n].value, batch - 1)
             elif self.cut.joint.draws is not None and n is self.cut.joint.draws[0]:
                 words = batch * self.cut.joint.draws[1]
                 made = g.add(n, g.const(words, n.dtype)) if words else n
@@ -411,11 +452,11 @@ class _Building:
         return self.call(f"value {self.number[n]} of {what}{chunk}.{batch}")
 
     def _receive(self, n: Node, batch: int) -> None:
-        """All that the pass of a value gives this rank, in the order in which it is sent. What a B
-        before it gives comes first, though a later entry reads it: its rank may send the other one
-        its own behind that."""
+        """All that the pass of a value gives this rank, in the order in which it is sent. What the
+        same pass gives in a chunk before it comes first, though a later entry reads it: its rank
+        may send the other one its own behind that."""
         what, chunk = self._key(self.cut.passes[n])
-        before = range(self.schedule.depth - 1, chunk, -1) if what == "B" else ()
+        before = {"F": range(chunk), "B": range(self.schedule.depth - 1, chunk, -1)}.get(what, ())
         for c in (*before, chunk):
             source = self.schedule.rank_of(c)
             for x in self.rows.get((what, c), ()) if source != self.rank else ():

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 import stack.framework as ht
+from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.tile.node import Type
+from stack import ops as g
+from stack.compiler.program import GraphRequest
 from stack.framework import nn, optim
 from stack.framework.utils.checkpoint import checkpoint, checkpoint_sequential
+from stack.ops.behind import behind
+from stack.runtime import engine_for
 from tests.draw import stream
 from tests.parallel import spread_gpt
 
@@ -191,3 +197,16 @@ def test_segments_give_what_the_functions_give(segments):
     again = ht.tensor([0.3, -0.4], requires_grad=True)
     ht.sin(ht.exp(ht.tanh(again))).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), again.grad.numpy(), rtol=1e-6)
+
+
+def test_a_product_of_what_waits_has_its_bits():
+    """A matrix that is turned stays in the order in which it lies: laid out anew, it would be
+    summed in another one."""
+    x, y = (g.input(i, Type((512, 256), DType.F32)) for i in range(2))
+    late = g.input(2, Type((4,), DType.F32))
+    turned = g.permute(x, (1, 0))
+    products = (g.matmul(turned, y), g.matmul(behind(turned, late), y))
+    rng, own = np.random.default_rng(0), engine_for(DEVICE)
+    given = [own.put(rng.standard_normal(n.shape, np.float32), DType.F32) for n in (x, y, late)]
+    one, other = map(own.get, own.plan(GraphRequest(products, (x, y, late))).run(given))
+    np.testing.assert_array_equal(one, other)

@@ -8,8 +8,7 @@ stage is a few equal layers. Prints for each schedule how much longer the step i
 busiest rank computes: by the clock, by the walk of its table with F, B and W as long as they are
 there (of two chunks on a rank each its own: the last one has the loss, the first one the shift),
 and by that with equally long ones, which is the formula of the schedule, or less than that:
-the gradient of a stage's input is sent before those of its parameters are computed. A step is also
-shorter than its walk where a rank that waits goes on with what its row has later. The exit status
+the gradient of a stage's input is sent before those of its parameters are computed. The exit status
 is the number of schedules whose steps are farther than 2 % from the walk.
 """
 

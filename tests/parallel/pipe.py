@@ -2,12 +2,14 @@
 the other: hal run -n 2 --devices cpu:0 pipe.py PATH NAME ..., with -n 4 for pipelines along with
 other axes. Without `hal run` it says how far what was written is from the one process."""
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 
 import stack.framework as ht
+from hal.core.errors import InvalidCall
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, parallel
@@ -133,6 +135,53 @@ def on_ranks(strategy, kind="adamw", clip=0.0):
     return found | {name: t.numpy() for name, t in net.state_dict().items()}
 
 
+BUDGETS = {
+    "budgets-1f1b": pipeline(2, "1f1b 2", {"[03].*": 0, "*": 1}),
+    "budgets-zero3": zero(3, 2),
+}
+"""What is trained within budgets of memory."""
+
+
+def within(strategy, **budget):
+    """Loss and gradients of two steps of a network whose hidden values are many, in one row, and
+    how many operators are computed again and bytes copied to the host's memory."""
+    ht.manual_seed(5)
+    wide = [nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.1)]
+    net = nn.Sequential(*wide, nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    ht.manual_seed(11)
+    with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
+
+        @ht.jit(**budget)
+        def step(x):
+            optimizer.zero_grad()
+            loss = spread.backward(lambda x: net(x).exp().square().mean(), x)
+            found = [loss, *(p.grad.reshape(-1) for p in net.parameters())]
+            optimizer.step()
+            return found
+
+        rows = np.random.default_rng(1).standard_normal((2, 1024, 16), np.float32)
+        found = [t.numpy().reshape(-1) for x in rows for t in step(x)]
+        cost = re.search(r"(\d+) operators are .*; (\d+) bytes are copied", step.explain())
+    return np.concatenate(found), [int(n) for n in cost.groups()]
+
+
+def budgets(strategy):
+    """The same steps with all memory, and in the least; and what is said of less."""
+    whole, _ = within(strategy, memory=1 << 40)
+    found, told, costs = {"whole": whole}, [], []
+    for key, host in (("0", 0), ("1", 1 << 30)):
+        nbytes = 1  # then what parameters and arguments take, then the least
+        for _ in range(3):
+            try:
+                found[key], cost = within(strategy, memory=nbytes, host_memory=host)
+                costs.append(cost)
+            except InvalidCall as error:
+                told.append(str(error))
+                nbytes = int(re.search(r"takes (\d+)", str(error))[1])
+    return found | {"told": told, "costs": costs}
+
+
 def distance(found, whole):
     """How far losses are, relatively, and gradients and parameters: by their norms, or by the
     model's where their own is below a millionth of that."""
@@ -165,7 +214,11 @@ if __name__ == "__main__":
     if World.present() is None:
         compare(path, names)
     for name in names if World.present() is not None else ():
-        composed = name in COMPOSED
-        found = on_ranks(COMPOSED[name], "sgd", 0.5) if composed else on_ranks(SCHEDULES[name])
+        if name in BUDGETS:
+            found = budgets(BUDGETS[name])
+        elif name in COMPOSED:
+            found = on_ranks(COMPOSED[name], "sgd", 0.5)
+        else:
+            found = on_ranks(SCHEDULES[name])
         np.savez(f"{path}/{name}.{rank}.npz", **found)
         print(name, flush=True)  # noqa: T201

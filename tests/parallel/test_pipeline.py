@@ -28,16 +28,35 @@ from tests.parallel import pipe
 @pytest.mark.slow
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
-    drawn; and the bytes that are counted."""
+    drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
+    ZeRO 3."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
-    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, name)
+    budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
+    given = (pipe.__file__, tmp_path, name, budgets)
+    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", *given)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
         found = dict(np.load(tmp_path / f"{name}.{rank}.npz"))
         assert set(found) == set(whole)
         for key, value in found.items():
             assert value.tobytes() == whole[key].tobytes(), (name, key)
+    check_budgets([np.load(tmp_path / f"{budgets}.{rank}.npz") for rank in range(2)])
+
+
+def check_budgets(ranks):
+    """Of steps within what memory there is, and within the least that is told for too little,
+    without and with the host's: the same bits. Both ranks are told one number."""
+    for found in ranks:
+        told = found["told"]
+        assert ["at least" in text for text in told] == [False, True] * 2, told
+        for text, first in zip(told, ranks[0]["told"], strict=True):
+            assert text.rpartition("a call of")[2] == first.rpartition("a call of")[2]
+        assert found["whole"].size
+        for key in ("0", "1"):
+            assert found[key].tobytes() == found["whole"].tobytes(), (key, told)
+    costs = np.sum([found["costs"] for found in ranks], 0)
+    assert costs[1, 1] > 0, "nothing waits in the host's memory"
 
 
 BATCHES, ROWS, WIDTH, TOKENS = 2, 8, 4, 3
@@ -243,6 +262,41 @@ def test_a_pipeline_of_one_rank_gathers_what_backward_does():
         np.testing.assert_allclose(p.numpy(), want.numpy(), rtol=1e-5, atol=1e-7)
 
 
+class Running(Small):
+    """The same with running statistics of equal beginnings, and a layer that nothing reads."""
+
+    def __init__(self):
+        ht.manual_seed(3)
+        self.net = nn.Sequential(
+            nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh(), nn.BatchNorm1d(WIDTH)
+        )
+        self.net.unused = nn.Linear(2, 2)
+        self.optimizer = optim.SGD(self.net.parameters(), lr=0.5, momentum=0.5, weight_decay=0.1)
+
+    def loss(self, x):
+        for layer in [*self.net][:4]:
+            x = layer(x)
+        return x.sin().mean()
+
+
+@pytest.mark.slow
+def test_a_pipeline_leaves_the_buffers_and_gradients_that_backward_does():
+    small, whole = Running(), Running()
+    x = given() + np.arange(ROWS, dtype=np.float32)[:, None]
+    with alone(small.net, small.optimizer) as spread:
+        step = ht.jit(lambda x: small.step(spread.backward, x))
+        for _ in range(2):
+            step(x)
+    for _ in range(2):
+        whole.step(whole.in_turn, ht.tensor(x))
+    found, wanted = small.net.state_dict(), whole.net.state_dict()
+    assert not np.array_equal(wanted["1.running_mean"].numpy(), wanted["3.running_mean"].numpy())
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name].numpy(), value.numpy(), rtol=1e-5, atol=1e-7)
+    assert whole.net.unused.weight.grad is None
+    assert small.net.unused.weight.grad is None
+
+
 def test_what_cannot_be_a_pipeline_is_refused():
     small = Small()
     mesh = Mesh.of(None, stage=1)
@@ -274,6 +328,14 @@ def test_what_cannot_be_a_pipeline_is_refused():
 
         with pytest.raises(InvalidCall, match="calls `backward` of a pipeline once"):
             twice(given())
+
+        def halving(x):
+            with ht.no_grad():
+                small.net[0].bias.mul_(0.5)
+            return small.loss(x)
+
+        with pytest.raises(InvalidCall, match=r"changes parameter 0.bias in place; let it"):
+            ht.jit(lambda x: spread.backward(halving, x))(given())
 
 
 def test_a_pipeline_is_its_text():

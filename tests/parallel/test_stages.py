@@ -1,5 +1,7 @@
 """Pipelines by the interpreter: all ranks' steps side by side, against one process."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,18 +16,26 @@ from stack.compiler.program import ExchangeCall, GraphRequest
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
 from stack.ir.world import RankProgram, interpret_world
-from stack.parallel.schedule import dualpipe_v, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
-from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
-from stack.runtime.placement import lifetimes
+from stack.parallel.schedule import (
+    Schedule,
+    dualpipe_v,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    zb_h1,
+    zb_v,
+)
+from stack.parallel.stages import FREE, Joint, State, crossing, cut, lanes, step_of
+from stack.runtime.placement import lifetimes, refs
 from tests.draw import stream
 
 ROWS, WIDTH = 2, 4
 F32 = DType.F32
 
 
-def joint_of(chunks, tied=False, layers=1):
+def joint_of(chunks, tied=None, layers=1):
     """A chain of residual layers, so many to a chunk; the last one's loss reads the batch's
-    targets."""
+    targets, and the weight of the layer `tied`, too."""
     x, targets = (g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
     where, h = {}, x
     for layer in range(chunks * layers):
@@ -33,8 +43,8 @@ def joint_of(chunks, tied=False, layers=1):
         b = g.input(3 + 2 * layer, Type((WIDTH,), F32))
         where |= dict.fromkeys((w, b), layer // layers)
         h = g.add(h, g.tanh(g.add(g.matmul(h, w), g.broadcast(b, h.shape))))
-    if tied:
-        h = g.matmul(h, g.transpose(next(iter(where))))
+    if tied is not None:
+        h = g.matmul(h, g.transpose([*where][2 * tied]))
     error = g.sub(h, targets)
     loss = g.reshape(g.reduce("sum", g.mul(error, error)), ())
     marked = crossing(loss, where)
@@ -65,7 +75,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [None, 0, 1])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     schedule = SCHEDULES[name]
@@ -104,6 +114,75 @@ def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
             assert v.tobytes() == whole[k].tobytes(), (name, k)
             seen.add(k)
     assert seen == set(whole)
+
+
+@pytest.mark.parametrize("name", stream("states").sample(sorted(SCHEDULES), 2))
+def test_what_a_micro_batch_leaves_is_what_the_next_one_finds(name):
+    """Running means, which a chunk changes and reads: those of the first one the last chunk reads,
+    too. A count of micro-batches belongs to no chunk, and every rank has it."""
+    schedule = SCHEDULES[name]
+    depth = schedule.depth
+    x, targets = (g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
+    ws = [g.input(2 + i, Type((WIDTH, WIDTH), F32)) for i in range(depth)]
+    means = [g.input(20 + i, Type((WIDTH,), F32)) for i in range(depth)]
+    count = g.input(40, Type((), F32))
+    where, h = {w: i for i, w in enumerate(ws)}, x
+    states = {count: State(g.add(count, g.const(1.0, F32)), FREE)}
+    for i, (w, mean) in enumerate(zip(ws, means, strict=True)):
+        h = g.add(h, g.tanh(g.sub(g.matmul(h, w), g.broadcast(mean, h.shape))))
+        new = g.reshape(g.reduce("sum", h, (0,)), (WIDTH,))
+        states[mean] = State(g.sub(new, mean), i)
+    error = g.sub(g.mul(h, g.broadcast(means[0], h.shape)), targets)
+    loss = g.mul(g.reshape(g.reduce("sum", g.mul(error, error)), ()), count)
+    homes = {**where, **{n: s.chunk for n, s in states.items() if s.chunk != FREE}}
+    marked = crossing(loss, homes)
+    total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)
+    derivatives = {w: total[w] for w in where}
+    joint = Joint(loss, derivatives, where, (x, targets), depth, states)
+
+    rng, batches = np.random.default_rng(2), schedule.batches
+    values = {n: rng.standard_normal(n.shape).astype(np.float32) for n in (*ws, *means)}
+    values[count] = np.array(1, np.float32)
+    batch = rng.standard_normal((2, batches * ROWS, WIDTH)).astype(np.float32)
+    left, wanted = dict(values), None
+    for m in range(batches):
+        now = left | dict(zip((x, targets), batch[:, m * ROWS : (m + 1) * ROWS], strict=True))
+        roots = [loss, *derivatives.values(), *(s.value for s in states.values())]
+        found = interpret(roots, now)
+        sums, new = found[: 1 + depth], found[1 + depth :]
+        wanted = sums if wanted is None else [a + b for a, b in zip(wanted, sums, strict=True)]
+        left |= dict(zip(states, new, strict=True))
+
+    groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule)}
+    apart = cut(joint, {total[n]: chunk for n, chunk in marked.items() if n in total})
+    steps = [step_of(apart, schedule, rank, groups) for rank in range(schedule.ranks)]
+    whole = {g.input(i, Type(batch[i].shape, F32)): batch[i] for i in range(2)}
+    outputs = [
+        (*s.gradients.values(), *s.states.values(), *([s.loss] if s.loss else []), *s.sent)
+        for s in steps
+    ]
+    lines = {key: [range(schedule.ranks)] for key in groups.values()}
+    ran = interpret_world([RankProgram(o, values | whole) for o in outputs], lines)
+    for step, given in zip(steps, ran, strict=True):
+        own = dict(zip((*step.gradients, *step.states), given, strict=False))
+        assert count in own
+        for w, want in zip(ws, wanted[1:], strict=True):
+            assert w not in own or own[w].tobytes() == want.tobytes()
+        for n in step.states:
+            assert own[n].tobytes() == left[n].tobytes()
+    assert sorted(n["slot"] for s in steps for n in s.states if n is not count) == [
+        20 + i for i in range(depth)
+    ]
+
+
+def test_states_take_micro_batches_in_their_order():
+    schedule = Schedule.parse("chunks 0\nrank 0: F0.1 F0.0 B0.0 B0.1")
+    joint, returns = joint_of(1)
+    mean = g.input(9, Type((), F32))
+    states = {mean: State(g.add(mean, joint.loss), 0)}
+    joint = replace(joint, states=states)
+    with pytest.raises(InvalidCall, match=r"a buffer .* has them in the order F0.1, F0.0; let"):
+        step_of(cut(joint, returns), schedule, 0, {})
 
 
 def test_a_boundary_is_crossed_once_in_each_direction():
@@ -193,6 +272,32 @@ def test_what_is_sent_keeps_its_memory_until_it_is_known_to_be_asked_for():
             known, _ = calls[f"{later}.{m + 2}"]
             assert sent.src.kind == "temp"
             assert alive[sent.src.index].last >= known
+
+
+def test_a_rank_that_waits_for_a_gradient_goes_on_in_the_order_of_its_row():
+    """Else the first rank of ZB-H1 computes a later forward pass meanwhile, and holds activations
+    of more passes than its table says."""
+    schedule = zb_h1(2, 4)
+    step = steps_of(schedule, layers=2)[1][0]
+    outputs = (*step.gradients.values(), *step.sent)
+    inputs = tuple(n for n in toposort(outputs) if n.op == "input")
+    with hal.open("cpu:0") as device:
+        calls = compile_graph(GraphRequest(outputs, inputs), device.info).calls
+    at = {
+        c.call.name.rpartition(" ")[2]: i
+        for i, c in enumerate(calls)
+        if isinstance(c, ExchangeCall)
+    }
+    for m in range(2):
+        first, sent = at[f"B1.{m}"] + 1, at[f"F0.{m + 2}"]
+        needed, forward = {calls[sent].src.index}, []
+        for i in reversed(range(first, sent)):
+            used = {ref.index for ref in refs(calls[i]) if ref.kind == "temp"}
+            if not needed.isdisjoint(used):
+                forward.insert(0, i)
+                needed |= used
+        assert forward == [*range(sent - 2, sent)], "a layer of two is a kernel here"
+        assert sent - first > 2, "the backward pass comes before"
 
 
 def test_gradients_of_parameters_are_apart_from_those_that_go_back():

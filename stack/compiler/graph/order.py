@@ -13,6 +13,7 @@ from stack.compiler.graph.cluster import Cluster, same
 from stack.compiler.graph.fuse import Fusion
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.program import GraphRequest
+from stack.ops import is_message
 
 Extra = Mapping[Cluster, set[Cluster]]
 """What else must run before a cluster."""
@@ -76,26 +77,32 @@ def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
 
 
 def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
-    """For each cluster the number of the first exchange that waits for it, or that it is; see
-    `stack.compiler.graph.turns`. What takes the results of exchanges and is waited for by nothing
-    comes when the next one is on its way: until then the results need their memory."""
+    """For each cluster the place of the first exchange that waits for it, or that it is; see
+    `stack.compiler.graph.turns`. What a message only comes behind has a place before what it sends:
+    a rank of a pipeline that waits for a gradient would go on with a later forward pass else, and
+    hold more activations than its table says. What takes the results of exchanges and is waited for
+    by nothing comes when the next one is on its way: until then the results need their memory."""
     exchanges = [c for c in fusion.clusters if c.kind == "exchange"]
     exchanges.sort(key=lambda c: c.roots[0]["turn"])
     turn: dict[Cluster, int] = {}
     for number, exchange in enumerate(exchanges):
-        stack = [exchange]
-        while stack:
-            c = stack.pop()
-            if c not in turn:
-                turn[c] = number
-                stack.extend(before[c])
+        (n,) = exchange.roots
+        earlier = {base(s) for s in n.srcs[1:]} if is_message(n) else set[Node]()
+        behind = [c for need in fusion.needs[n] if need in earlier for c in fusion.producers(need)]
+        for place, first in ((2 * number, behind), (2 * number + 1, [exchange])):
+            stack = list(first)
+            while stack:
+                c = stack.pop()
+                if c not in turn:
+                    turn[c] = place
+                    stack.extend(before[c])
     at = {exchange.roots[0]: number for number, exchange in enumerate(exchanges)}
     awaited = set().union(*before.values())
     for c in fusion.clusters:
         given = [at[n] for r in c.roots for n in fusion.needs[r] if n in at]
         if given and c not in awaited:
-            turn[c] = min(max(given) + 2, len(exchanges))
-    return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
+            turn[c] = 2 * min(max(given) + 2, len(exchanges)) + 1
+    return {c: turn.get(c, 2 * len(exchanges) + 1) for c in fusion.clusters}
 
 
 def update_in_place(
