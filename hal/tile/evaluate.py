@@ -5,14 +5,24 @@ Where the meaning leaves a choice: reductions, scans and the sums of `dot` go in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from hal.tile.errors import TileError
 from hal.tile.node import Node
-from hal.tile.numeric import DTYPES, Array, bitcast, constant, convert, elementwise, quiet
+from hal.tile.numeric import (
+    DTYPES,
+    Array,
+    accumulated,
+    bitcast,
+    constant,
+    convert,
+    elementwise,
+    quiet,
+)
 from hal.tile.ops import COMBINE
 
 Pending = tuple[Array, Array, Array, Array]
@@ -34,7 +44,8 @@ class Instance:
 
     def inner(self) -> Instance:
         """The view of a nested block: it sees the outer values and keeps its own to itself."""
-        return replace(self, memories=dict(self.memories), values=dict(self.values))
+        own = dict(self.memories), dict(self.values)
+        return Instance(self.kernel, self.program, self.grid, self.scalars, *own, self.pending)
 
     def error(self, message: str) -> TileError:
         """An error that says where it happened."""
@@ -50,31 +61,42 @@ def evaluate(root: Node) -> Array:
 def value_of(s: Instance, root: Node) -> Array:
     """The value of an expression; every node is computed once in its block. Raises TileError for a
     variable that no statement has defined."""
+    values = s.values
+    if root in values:
+        return values[root]
     stack = [root]
     while stack:
         node = stack[-1]
-        missing = [x for x in node.srcs if x not in s.values]
-        if missing and node not in s.values:
-            stack.extend(missing)
+        if node in values:
+            stack.pop()
+            continue
+        missing = [x for x in node.srcs if x not in values]
+        if missing:
+            stack += missing
             continue
         stack.pop()
-        if node not in s.values:
-            operands = [s.values[x] for x in node.srcs]
-            if node.op in _LEAF:
-                s.values[node] = _LEAF[node.op](s, node)
-            elif node.op in _STRUCTURAL:
-                s.values[node] = _STRUCTURAL[node.op](node, *operands)
-            else:
-                s.values[node] = elementwise(node.op, *operands)
-    return s.values[root]
+        operands = [values[x] for x in node.srcs]
+        if node.op in _STRUCTURAL:
+            values[node] = _STRUCTURAL[node.op](node, *operands)
+        elif node.op in _LEAF:
+            values[node] = _LEAF[node.op](s, node)
+        else:
+            values[node] = elementwise(node.op, *operands)
+    return values[root]
 
 
 def _undefined(s: Instance, node: Node) -> Array:
     raise s.error(f"reads {node} before any statement defined it")
 
 
+@lru_cache(maxsize=4096)
+def _constant(node: Node) -> Array:
+    """The same array for all instances, which nobody writes to."""
+    return constant(node["value"], node.dtype)
+
+
 _LEAF: Mapping[str, Callable[[Instance, Node], Array]] = {
-    "const": lambda s, n: constant(n["value"], n.dtype),
+    "const": lambda s, n: _constant(n),
     "var": _undefined,
     "scalar": lambda s, n: s.scalars[n["name"]],
     "program_id": lambda s, n: convert(np.asarray(s.program[n["axis"]]), n.dtype),
@@ -83,27 +105,20 @@ _LEAF: Mapping[str, Callable[[Instance, Node], Array]] = {
 }
 
 
-def _combine(kind: str, x: Array, axis: int) -> Iterator[Array]:
-    """The combination of the first 1, 2, 3, ... slices along the axis, in the type in
-    which theirs is computed."""
+def _combine(kind: str, x: Array, axis: int) -> Array:
+    """The combinations of the first 1, 2, 3, ... slices along the axis, one after the other along
+    the first axis, in the type in which theirs is computed."""
     slices = np.moveaxis(convert(x, DTYPES[x.dtype].computed_in), axis, 0)
-    total = slices[0]
-    yield total
-    for one in slices[1:]:
-        total = elementwise(COMBINE[kind], total, one)
-        yield total
+    return accumulated(COMBINE[kind], slices)
 
 
 def _reduce(node: Node, x: Array) -> Array:
-    total = x
-    for prefix in _combine(node["kind"], x, node["axis"]):
-        total = prefix
-    return convert(np.asarray(total), node.dtype)
+    return convert(np.asarray(_combine(node["kind"], x, node["axis"])[-1]), node.dtype)
 
 
 def _scan(node: Node, x: Array) -> Array:
-    prefixes = list(_combine(node["kind"], x, node["axis"]))
-    return convert(np.stack(prefixes, axis=node["axis"]), node.dtype)
+    axis = node["axis"]
+    return convert(np.moveaxis(_combine(node["kind"], x, axis), 0, axis), node.dtype)
 
 
 def _dot(node: Node, a: Array, b: Array, acc: Array) -> Array:

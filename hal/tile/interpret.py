@@ -7,6 +7,7 @@ old content; undefined scratch is NaN, for integers bytes of 0xAB, for bool True
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -135,38 +136,48 @@ def _elements(s: Instance, memory: Memory, indices: Array) -> Array:
     array = s.memories.get(memory.name)
     if array is None:
         raise s.error(f"uses memory {memory.name}, which nothing declares here")
-    outside = indices[(indices < 0) | (indices >= array.size)]
-    if outside.size:
+    outside = (indices < 0) | (indices >= array.size)
+    if np.count_nonzero(outside):
         raise s.error(
-            f"index {outside.flat[0]} is outside of {memory.name}, which has {array.size} elements"
+            f"index {indices[outside].flat[0]} is outside of {memory.name}, "
+            f"which has {array.size} elements"
         )
     return array
 
 
+@lru_cache(maxsize=256)
+def _positions(shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
+    """The positions along each axis of a block, and which of them are valid without limits. Nobody
+    writes to them."""
+    whole = np.ones(shape, bool)
+    whole.flags.writeable = False
+    return np.indices(shape, sparse=True), whole
+
+
 def _block(s: Instance, access: Access, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """The element indices of a block, and which of its elements are valid."""
-    indices = np.full(shape, value_of(s, access.offset), np.int64)
-    valid = np.ones(shape, bool)
-    positions = np.indices(shape)
+    positions, valid = _positions(shape)
+    indices = np.asarray(value_of(s, access.offset), np.int64)
     for i, stride, limit in zip(positions, access.strides, access.limits, strict=True):
         indices = indices + i * value_of(s, stride)
         if limit is not None:
-            valid &= i < value_of(s, limit)
+            valid = valid & (i < value_of(s, limit))
     return indices, valid
 
 
 def _mask(s: Instance, mask: Node | None, shape: tuple[int, ...]) -> Array:
-    return np.ones(shape, bool) if mask is None else np.broadcast_to(value_of(s, mask), shape)
+    return _positions(shape)[1] if mask is None else np.broadcast_to(value_of(s, mask), shape)
 
 
 def _fetch(
     s: Instance, result: Node, memory: Memory, indices: Array, valid: Array, other: Node | None
 ) -> None:
-    array = _elements(s, memory, indices[valid])
+    at = indices[valid]
+    array = _elements(s, memory, at)
     tile = np.zeros(result.shape, NUMPY[result.dtype])
     if other is not None:
         tile = np.array(np.broadcast_to(value_of(s, other), result.shape))
-    tile[valid] = array[indices[valid]]
+    tile[valid] = array[at]
     s.values[result] = tile
 
 
@@ -183,13 +194,15 @@ def _gather(s: Instance, x: Gather) -> None:
 def _store(s: Instance, x: Store) -> None:
     tile = value_of(s, x.value)
     indices, valid = _block(s, x.target, tile.shape)
-    _elements(s, x.target.memory, indices[valid])[indices[valid]] = tile[valid]
+    at = indices[valid]
+    _elements(s, x.target.memory, at)[at] = tile[valid]
 
 
 def _scatter(s: Instance, x: Scatter) -> None:
     indices, tile = value_of(s, x.index), value_of(s, x.value)
     valid = _mask(s, x.mask, indices.shape)
-    _elements(s, x.memory, indices[valid])[indices[valid]] = tile[valid]
+    at = indices[valid]
+    _elements(s, x.memory, at)[at] = tile[valid]
 
 
 def _atomic(s: Instance, x: Atomic) -> None:

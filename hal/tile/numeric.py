@@ -28,6 +28,9 @@ NUMPY: Mapping[DType, np.dtype[Any]] = MappingProxyType(
 DTYPES: Mapping[np.dtype[Any], DType] = MappingProxyType({n: d for d, n in NUMPY.items()})
 """The DType of each numpy element type that has one."""
 
+_WIDE = {n: NUMPY[d.computed_in] for d, n in NUMPY.items()}
+"""The numpy element type in which operations on each are computed."""
+
 _F32, _F64 = NUMPY[DType.F32], NUMPY[DType.F64]
 
 
@@ -149,7 +152,7 @@ def _shift(left: bool) -> Callable[[Array, Array], Array]:
     return shift
 
 
-_PLAIN: Mapping[str, Callable[..., Any]] = {
+_PLAIN: Mapping[str, Any] = {
     "neg": np.negative,
     "abs": np.absolute,
     "sqrt": np.sqrt,
@@ -181,9 +184,18 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
 
 def elementwise(op: str, *operands: Array) -> Array:
     """An elementwise operation (but where, cast, bitcast) on arrays of one shape and type."""
-    dtype = DTYPES[operands[0].dtype]
+    own = operands[0].dtype
     if op in _IN_F64:
-        return convert(np.asarray(_IN_F64[op](*(x.astype(_F64) for x in operands))), dtype)
-    wide = [x.astype(NUMPY[dtype.computed_in], copy=False) for x in operands]
-    result = np.asarray(_PLAIN[op](*wide))
-    return result if result.dtype == np.bool_ else convert(result, dtype)
+        return convert(np.asarray(_IN_F64[op](*(x.astype(_F64) for x in operands))), DTYPES[own])
+    wide = _WIDE[own]
+    if wide is not own:
+        operands = tuple(x.astype(wide, copy=False) for x in operands)
+    result = np.asarray(_PLAIN[op](*operands))
+    kept = result.dtype is own or result.dtype == np.bool_
+    return result if kept else convert(result, DTYPES[own])
+
+
+def accumulated(op: str, x: Array) -> Array:
+    """The sum ("add"), product ("mul"), "min" or "max" of the first 1, 2, 3, ... slices along the
+    first axis, in index order and in x's own type."""
+    return np.asarray(_PLAIN[op].accumulate(x, axis=0, dtype=x.dtype))
