@@ -13,50 +13,39 @@ torch = pytest.importorskip("torch")
 from tests.bridge import torch_job, torch_ranks  # noqa: E402
 from tests.launch.running import Folder  # noqa: E402
 
-DEADLINE_S = 240.0
-
-
-def run(size, folder, *names):
-    """What every rank found, by name."""
-    module = [sys.executable, "-W", "ignore", "-m", "tests.bridge.torch_ranks"]
-    ranks = [
-        subprocess.Popen(
-            [*module, str(rank), str(size), str(folder / "store"), *names],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        for rank in range(size)
-    ]
-    try:
-        said = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * size, said
-    found = zip(*(json.loads(out.splitlines()[-1]) for out, _ in said), strict=True)
-    return dict(zip(names, found, strict=True))
+DEADLINE_S = 500.0
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """What two ranks found. Loading PyTorch takes them longer than all of it."""
-    return run(2, tmp_path_factory.mktemp("pair"), "training", "trouble")
+def found(tmp_path_factory):
+    """What every rank of jobs of three and of two found, by name. Loading PyTorch takes longer than
+    all of it."""
+    jobs = ["3:operations", "2:training,trouble"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.bridge.torch_ranks"]
+    done = subprocess.run(
+        [*command, str(tmp_path_factory.mktemp("torch")), *jobs],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
-def test_every_operation_gives_what_gloo_gives(tmp_path):
-    assert run(3, tmp_path, "operations") == {"operations": ([], [], [])}
+def test_every_operation_gives_what_gloo_gives(found):
+    assert found["operations"] == [[], [], []]
 
 
 @pytest.mark.slow
-def test_models_train_sharded_in_parallel_and_in_stages_as_alone(pair):
+def test_models_train_sharded_in_parallel_and_in_stages_as_alone(found):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     alone = torch_ranks.alone()
     torch.set_num_threads(threads)
-    first, last = found = pair["training"]
-    _check_device([told.pop("device") for told in found])
+    first, last = trained = found["training"]
+    _check_device([told.pop("device") for told in trained])
     assert set(last) == {"fsdp", "ddp", "tensor_parallel", "pipeline"}
     for name, losses in last.items():
         assert losses == pytest.approx(alone, rel=1e-6, abs=0), name
@@ -80,8 +69,8 @@ def _check_device(found):
 
 
 @pytest.mark.slow
-def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(pair):
-    for rank, told in enumerate(pair["trouble"]):
+def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(found):
+    for rank, told in enumerate(found["trouble"]):
         assert told["futures"] == {
             "was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0], "chained": 4.0,
             "gaps": [[rank, 1.0]] * 2,

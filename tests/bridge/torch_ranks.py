@@ -1,6 +1,7 @@
-"""A rank of a torch job: python -m tests.bridge.torch_ranks RANK SIZE STORE-FILE WHAT...
+"""Torch jobs: python -m tests.bridge.torch_ranks FOLDER SIZE:WHAT,WHAT...
 
-Prints what it found, in this order, as a line of JSON.
+For each job as many ranks as its SIZE are forked, none of which has to import torch then. Prints a
+line of JSON: what each of them found, in this order.
 """
 
 import json
@@ -23,6 +24,7 @@ from torch.distributed.tensor.parallel import (
 
 import stack.bridge.torch
 
+DEADLINE_S = 100.0
 WIDTH, HEADS, TOKENS, VOCABULARY, BATCH, STEPS = 32, 4, 12, 24, 8, 4
 
 
@@ -537,17 +539,46 @@ def _gaps(rank):
     return x.tolist()
 
 
-def main(rank, size, path, *names):
+def be_a_rank(rank, size, path, names, tell):
     torch.set_num_threads(1)
     stack.bridge.torch.register()
     store = dist.FileStore(path, size)
     dist.init_process_group(
         "hal", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
     )
-    sys.stdout.write(json.dumps([globals()[name](rank, size) for name in names]) + "\n")
-    sys.stdout.flush()
+    tell.send([globals()[name](rank, size) for name in names])
     dist.destroy_process_group()
 
 
+def job(folder, size, names):
+    """What every rank found, by name."""
+    context, tellers = torch.multiprocessing.get_context("fork"), []
+    ranks = []
+    for rank in range(size):
+        told, tell = context.Pipe(duplex=False)
+        given = rank, size, f"{folder}/store-{size}", names, tell
+        ranks.append(context.Process(target=be_a_rank, args=given))
+        tellers.append(told)
+        ranks[-1].start()
+        tell.close()  # so that a rank that dies is heard
+    try:
+        found = [told.recv() for told in tellers if told.poll(DEADLINE_S)]
+        for rank in ranks:
+            rank.join(DEADLINE_S)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.exitcode for rank in ranks] == [0] * size
+    return dict(zip(names, zip(*found, strict=True), strict=True))
+
+
+def main(folder, *jobs):
+    found = {}
+    for told in jobs:
+        size, _, names = told.partition(":")
+        found |= job(folder, int(size), names.split(","))
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
+    main(*sys.argv[1:])

@@ -64,9 +64,9 @@ SAMPLED = (
 )
 """Files of cases that have a form for a device with little, none of which takes seconds."""
 
-FEW, BLIND = 16, 40
+FEW, BLIND = 12, 24
 """So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
-MOST_S = 15.0
+MOST_S = 8.0
 BY_NAME = {fault.name: fault for fault in ALL}
 
 

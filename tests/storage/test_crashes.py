@@ -171,7 +171,7 @@ def test_a_crash_after_any_call_leaves_the_old_state_or_the_new_one(tmp_path, in
         sure = {i for i in range(end) if lasts(log, i)}
         unsure = [i for i in range(end) if i not in sure]
         some = {i for i in unsure if choose.random() < 0.5}
-        for kept in (sure, sure | set(unsure), sure | some):
+        for kept in {frozenset(k) for k in (sure, sure | set(unsure), sure | some)}:
             folder = in_memory / "left"
             left(log, kept, folder)
             seen.add(check(folder, states))

@@ -18,7 +18,7 @@ from tests.draw import VENDOR, stream
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SAMPLE = 60
+SAMPLE = 30
 pytestmark = pytest.mark.slow
 TAKES_LONG = pytest.mark.skipif(
     "trial" not in VENDOR and "HAL_TRIAL_CASES" not in os.environ, reason="another run does this"
@@ -74,7 +74,7 @@ def test_it_reaches_its_level(tmp_path, name, level):
 @TAKES_LONG
 def test_it_trains(tmp_path):
     """The first loss is near that of guessing, ln 256, and the third one is lower."""
-    script = str(ROOT / "examples" / "train_gpt.py")
+    script = str(ROOT / "tests" / "journeys" / "tiny.py")
     log = tmp_path / "log.json"
     text = tmp_path / "text"
     text.mkdir()

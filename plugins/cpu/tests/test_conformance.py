@@ -1,7 +1,7 @@
 """The suite on a CPU device; the other tests here are of what it has no case for.
 
 Left to `hal conform cpu:0`: kernels (E, but for their grids) and the stack (J), which run on cpu:0
-in the stack's own tests, and figures (K), which ask for a quiet machine. Each commit draws half of
+in the stack's own tests, and figures (K), which ask for a quiet machine. Each commit draws some of
 the other groups' cases; with $HAL_TEST_ALL=1 all have their turn.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.draw import stream
 
-SAMPLE = 240
+SAMPLE = 100
 HAL = str(Path(sys.executable).with_name("hal"))
 
 

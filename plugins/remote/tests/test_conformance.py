@@ -12,7 +12,7 @@ from hal_plugin_remote.address import places
 
 from tests.draw import stream
 
-SAMPLE = 30
+SAMPLE = 16
 
 PLUGIN = {"HAL_CPU_DEVICES": "8", "HAL_CPU_PROGRESS": "0.2", "HAL_CPU_MEMORY": str(1 << 30)}
 
