@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hal.core.dtypes import DType
@@ -48,22 +50,23 @@ def _lower(n: Node, xs: tuple[Node, ...]) -> Node:
 
 
 def _reference(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    """All four words of each element's block by Python's unbounded integers."""
+    """All four words of each element's block, of which it is one."""
     counters, keys = xs
-    pairs = zip(counters.ravel().tolist(), keys.ravel().tolist(), strict=True)
-    words = [block(c >> 2, k)[c & 3] for c, k in pairs]
-    return np.array(words, np.uint32).reshape(n.shape)
+    position, zero = counters >> 2, np.zeros_like(counters)
+    words = block((position & LOW, position >> 32, zero, zero), (keys & LOW, keys >> 32))
+    chosen = np.choose((counters & 3).astype(np.intp), words)
+    return np.asarray(chosen, np.uint32)
 
 
-def block(counter: int, key: int) -> tuple[int, int, int, int]:
-    """The four words of the block with this 128-bit counter under this 64-bit key."""
-    c = [counter >> 32 * i & LOW for i in range(4)]
-    k = [key & LOW, key >> 32]
+def block(counter: Sequence[NDArray], key: Sequence[NDArray]) -> list[NDArray]:
+    """The four words of blocks, from the four of their counters and the two of their keys, the
+    lowest first; each word in an array of u64."""
+    c, k = list(counter), list(key)
     for _ in range(ROUNDS):
         first, second = c[0] * MULTIPLIERS[0], c[2] * MULTIPLIERS[1]
         c = [second >> 32 ^ c[1] ^ k[0], second & LOW, first >> 32 ^ c[3] ^ k[1], first & LOW]
         k = [(word + step) & LOW for word, step in zip(k, WEYL, strict=True)]
-    return c[0], c[1], c[2], c[3]
+    return c
 
 
 philox: Operator = define(
