@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hal.tile.node import Node, Type
 from stack.framework.flat import ALIGNMENT
@@ -88,6 +88,14 @@ class Packed:
     hold is not kept; it counts as 0."""
 
     parts: tuple[Part, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Of all parts, once: costs are looked up by placements, a million times for a model."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.parts))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         return f"packed({len(self.parts)} parts)"

@@ -95,6 +95,7 @@ class Chooser:
         """An order of placements that is the same in all processes; that of a set is not."""
         self._staying = _staying(order, ways)
         self._steps: dict[tuple[Type, bool, bool, Placement, Placement], float] = {}
+        self._spreads: dict[tuple[Node, Placement, frozenset[Placement]], float] = {}
         self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
 
     def step(self, n: Node, a: Placement, b: Placement) -> float:
@@ -121,6 +122,12 @@ class Chooser:
 
     def spread(self, n: Node, a: Placement, targets: frozenset[Placement]) -> float:
         """The cost to have a value in these placements, made from it or from one another."""
+        key = n, a, targets
+        if key not in self._spreads:
+            self._spreads[key] = self._spread(n, a, targets)
+        return self._spreads[key]
+
+    def _spread(self, n: Node, a: Placement, targets: frozenset[Placement]) -> float:
         left = sorted((t for t in targets if t != a), key=self._number.__getitem__)
         have, total = [a], 0.0
         while left:
@@ -147,8 +154,8 @@ class Chooser:
         )
 
     def _read(self, n: Node, chosen: Mapping[Node, Way]) -> frozenset[Placement]:
-        read = {chosen[c].operands[i] for c, i in self.readers[n]}
-        return frozenset(read | set(self._ends[n]))
+        read = [chosen[c].operands[i] for c, i in self.readers[n]]
+        return frozenset(read + self._ends[n])
 
     def choose(self, sweeps: int = 24) -> dict[Node, Way]:
         """The way of each node."""
@@ -378,16 +385,16 @@ def _minimum(graph: _Graph, sweeps: int) -> list[int]:
             total = weight[i] * belief(i)
             for e in ahead[i]:
                 table = graph.edges[e][2]
-                sent = ((total - down[e])[:, None] + table).min(0)
-                up[e] = sent - sent.min()
+                sent = np.minimum.reduce((total - down[e])[:, None] + table, 0)
+                up[e] = sent - np.minimum.reduce(sent)
         for i in reversed(range(len(graph.own))):
             if not behind[i]:
                 continue
             total = weight[i] * belief(i)
             for e in behind[i]:
                 table = graph.edges[e][2]
-                sent = (table + (total - up[e])[None, :]).min(1)
-                down[e] = sent - sent.min()
+                sent = np.minimum.reduce(table + (total - up[e]), 1)
+                down[e] = sent - np.minimum.reduce(sent)
         if sweep % 4 == 3:
             found = _decoded(graph, ahead, behind, down)
             best = min(best, found)
@@ -462,9 +469,9 @@ def _settle_forest(
                     stack.append(j)
         best: dict[int, NDArray[np.intp]] = {}
         for i, j, table in reversed(tree):
-            total = table + costs[j][None, :]
+            total = table + costs[j]
             best[j] = total.argmin(1)
-            costs[i] = costs[i] + total.min(1)
+            costs[i] += np.minimum.reduce(total, 1)
         state[root] = int(costs[root].argmin())
         for i, j, _ in tree:
             state[j] = int(best[j][state[i]])
