@@ -172,6 +172,9 @@ def _mask(s: Instance, mask: Node | None, shape: tuple[int, ...]) -> Array:
 def _fetch(
     s: Instance, result: Node, memory: Memory, indices: Array, valid: Array, other: Node | None
 ) -> None:
+    if valid is _positions(result.shape)[1]:
+        s.values[result] = np.asarray(_elements(s, memory, indices)[indices])
+        return
     at = indices[valid]
     array = _elements(s, memory, at)
     tile = np.zeros(result.shape, NUMPY[result.dtype])
@@ -179,6 +182,12 @@ def _fetch(
         tile = np.array(np.broadcast_to(value_of(s, other), result.shape))
     tile[valid] = array[at]
     s.values[result] = tile
+
+
+def _put(s: Instance, memory: Memory, indices: Array, valid: Array, tile: Array) -> None:
+    if valid is not _positions(tile.shape)[1]:
+        indices, tile = indices[valid], tile[valid]
+    _elements(s, memory, indices)[indices] = tile
 
 
 def _load(s: Instance, x: Load) -> None:
@@ -194,15 +203,12 @@ def _gather(s: Instance, x: Gather) -> None:
 def _store(s: Instance, x: Store) -> None:
     tile = value_of(s, x.value)
     indices, valid = _block(s, x.target, tile.shape)
-    at = indices[valid]
-    _elements(s, x.target.memory, at)[at] = tile[valid]
+    _put(s, x.target.memory, indices, valid, tile)
 
 
 def _scatter(s: Instance, x: Scatter) -> None:
     indices, tile = value_of(s, x.index), value_of(s, x.value)
-    valid = _mask(s, x.mask, indices.shape)
-    at = indices[valid]
-    _elements(s, x.memory, at)[at] = tile[valid]
+    _put(s, x.memory, indices, _mask(s, x.mask, indices.shape), tile)
 
 
 def _atomic(s: Instance, x: Atomic) -> None:
