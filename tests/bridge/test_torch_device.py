@@ -24,7 +24,6 @@ import stack.bridge.torch as bridge  # noqa: E402
 from hal.core.dtypes import DType  # noqa: E402
 from hal.core.wrappers.faults import Faults  # noqa: E402
 from stack.bridge.torch import _parts, indices, kernels, names, tape  # noqa: E402
-from stack.bridge.torch.compiled import backend  # noqa: E402
 from stack.bridge.torch.handles import SHIFT  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
@@ -414,7 +413,7 @@ def test_an_index_out_of_range_is_told_at_the_next_wait(monkeypatch):
     """Where it is asked for; else nothing beside a tensor is written."""
     x = torch.zeros(8, device="hal")
     far = torch.tensor([2, 3], device="hal")
-    fast = torch.compile(lambda w, at: torch.nn.functional.embedding(at, w), backend=backend)
+    fast = torch.compile(lambda w, at: torch.nn.functional.embedding(at, w), backend=bridge.backend)
     for wrong in (
         lambda: fast(x.view(2, 4), far),
         lambda: x[2:4].index_put_((far,), torch.ones(1, device="hal")),
@@ -623,7 +622,7 @@ def test_a_compiled_model_trains_as_an_eager_one():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
     twin = copy.deepcopy(model).to("hal")
-    fast = torch.compile(twin, backend=backend)
+    fast = torch.compile(twin, backend=bridge.backend)
     x = torch.randn(5, 3)
     for _ in range(2):
         model.zero_grad()
@@ -647,7 +646,7 @@ def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
         twin = copy.deepcopy(model).to("hal")
         optimizer = torch.optim.SGD(twin.parameters(), lr=0.5)
         if is_compiled:
-            twin.compile(backend=backend)
+            twin.compile(backend=bridge.backend)
         torch.hal.manual_seed(7)
         before = bridge.stats()["hal:0"]["operations"]
         for _ in range(2):
@@ -679,7 +678,7 @@ def test_a_compiled_graph_without_gradients_shares_and_changes_what_an_eager_one
         return x.mul(2)
 
     for function in (plain, sharing, changing):
-        fast = torch.compile(function, backend=backend)
+        fast = torch.compile(function, backend=bridge.backend)
         with torch.no_grad():
             base, twin = torch.arange(24.0), torch.arange(24.0).to("hal")
             for a, b in ((0, 4), (8, 8), (2, 12)):  # the second: one memory
@@ -702,7 +701,7 @@ def test_a_compiled_graph_of_draws_goes_on_in_the_stream():
 
     x = torch.full((2, 3), 0.5, device="hal")
     made = []
-    for function in (drawn, torch.compile(drawn, backend=backend)):
+    for function in (drawn, torch.compile(drawn, backend=bridge.backend)):
         torch.hal.manual_seed(3)
         made.append(torch.cat([function(x), function(x), torch.rand(1, 3, device="hal")]))
     assert made[0].equal(made[1])
@@ -713,7 +712,7 @@ def test_a_compiled_graph_of_any_length_is_compiled_twice():
     """For its first length, and for all others; it is one recorded operator."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     twin = copy.deepcopy(model).to("hal")
-    fast = torch.compile(twin, backend=backend, dynamic=True)
+    fast = torch.compile(twin, backend=bridge.backend, dynamic=True)
     known, before = kernels.tape_of(0).engine.families.compiled, None
     for i, length in enumerate((5, 7, 31, 12, 64)):
         x = torch.rand(2, length, 3)

@@ -18,17 +18,20 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 
 import stack.framework as ht
 import stack.framework.functional as F
 from stack.framework import devices
 from tests.framework.conftest import SHORT, InterpretedEngine
+
+SAMPLES = "torch.testing._internal.common_methods_invocations"
+"""Where PyTorch has its samples, in a module that takes a second to load."""
 
 RTOL, ATOL = 2e-4, 2e-4
 """Sums are in another order; PyTorch's own tests allow 1e-5 to 1e-3 from operator to operator."""
@@ -273,7 +276,7 @@ def judge(op: Any, most: int | None = None) -> tuple[int, list[str]]:
 def names(only: Sequence[str] = ()) -> dict[str, list[Any]]:
     """The OpInfos by name; with `only`, those whose last part it has."""
     found: dict[str, list[Any]] = defaultdict(list)
-    for op in op_db:
+    for op in import_module(SAMPLES).op_db:
         if not only or op.name in only or op.name.split(".")[-1] in only:
             found[op.name].append(op)
     return dict(sorted(found.items()))
