@@ -76,6 +76,20 @@ def test_windows_that_are_added_up_join_the_depth(
     assert_same(total, folded, inputs)
 
 
+def test_sums_of_products_of_sums_of_products() -> None:
+    """As the gradients of a network's layers: all are found, though one is made of the other."""
+    _, total, inputs = windows(1, rows=True)
+    second = g.input(2, Type((5, 12), DType.F32))
+    above = g.matmul(g.slice_axis(total, 0, 1, 7), second)
+    again = g.overlap_add(g.reshape(above, (6, 3, 4)), 0, 8)
+    batch = g.matmul(g.reshape(again, (2, 4, 4)), g.reshape(again, (2, 4, 4)))
+    before = g.reduce("sum", batch, (0,))
+    (after,) = fold_sums((before,))
+    assert not has((after,), "overlap_add")
+    assert not has((after,), "reduce")
+    assert_same(before, after, [*inputs, second])
+
+
 def test_windows_stay_where_they_are_no_product() -> None:
     x, total, _ = windows(1, rows=True)
     assert fold_sums((total, x)) == (total, x)

@@ -7,11 +7,11 @@ runs over becomes part of the product's depth, so that nothing of the size of al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hal.tile.node import Node, substitute, toposort
+from hal.tile.node import Node, rebuild, toposort
 from hal.tile.size import hint
 from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
@@ -41,8 +41,26 @@ def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
             folded = _over_windows(n, users)
         if folded is not None:
             found[n] = folded
-            inside.update(toposort((n,)))
-    return substitute(outputs, found) if found else outputs
+            below = n
+            while below.op != "matmul":
+                (below,) = below.srcs
+                inside.add(below)
+    return _with(outputs, order, found) if found else outputs
+
+
+def _with(
+    outputs: tuple[Node, ...], order: Sequence[Node], found: Mapping[Node, Node]
+) -> tuple[Node, ...]:
+    """The outputs with what was found in its place; in a network the operands of one product are
+    made of others that were found."""
+    done: dict[Node, Node] = {}
+    for n in order:
+        new = found.get(n, n)
+        for x in toposort((new,), lambda x: () if x in done else x.srcs):
+            if x not in done:
+                done[x] = rebuild(x, tuple(done[s] for s in x.srcs))
+        done[n] = done[new]
+    return tuple(done[o] for o in outputs)
 
 
 def _over_batch(n: Node, users: Counter[Node]) -> Node | None:
