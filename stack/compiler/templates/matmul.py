@@ -55,7 +55,7 @@ from stack.compiler.templates.edges import (
     round_up_to,
     whole_or_by_rows,
 )
-from stack.compiler.templates.product import Product, Steady, divided, kept
+from stack.compiler.templates.product import Place, Product, Steady, divided, kept
 
 
 def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = None) -> Grid:
@@ -245,7 +245,7 @@ class _MatmulTemplate:
         if s.b_contiguous == "k" and not self._k_evenly:
             b.loop(
                 *(0, block.cols, t.nr),
-                lambda j: self._each_k_run(k0, depth, lambda kk, most: tile(j, kk, most)),
+                lambda j: self._each_k_run(k0, depth, lambda kk, _, most: tile(j, kk, most)),
             )
             return
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
@@ -260,10 +260,10 @@ class _MatmulTemplate:
             self._pack_windows(self.p.steady_a, block, panels, i0, rows, k0, depth)
             return
 
-        def row(i: Node, r: Node, kk: Node, most: Node | None = None) -> None:
+        def row(i: Node, r: Node, kk: Node, at: Place, most: Node | None = None) -> None:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = left_of(s.m, m, t.mr), at_most(left_of(s.k, k, t.kt), most)
-            loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
+            loaded = self.p.load_a(b, block.batch, m, at, (1, t.kt), limits)
             self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
 
         def piece(kk: Node, i: Node, r: Node, most: Node | None) -> None:
@@ -280,13 +280,13 @@ class _MatmulTemplate:
             self._each_run(add(add(block.m0, i0), i), t.mr, s.m_run, run)
 
         def rows_of(i: Node) -> None:
-            if self._k_evenly:
-                b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
-                return
-            b.loop(
-                *(0, t.mr, 1),
-                lambda r: self._each_k_run(k0, depth, lambda kk, most: row(i, r, kk, most)),
-            )
+            def line(r: Node) -> None:
+                if s.k_run:
+                    self._each_k_run(k0, depth, lambda kk, at, most: row(i, r, kk, at, most))
+                else:
+                    b.loop(0, depth, t.kt, lambda kk: row(i, r, kk, add(k0, kk)))
+
+            b.loop(0, t.mr, 1, line)
 
         if s.m_run and not divides(t.mr, s.m_run):
             b.loop(0, rows, t.mr, panel_by_runs)
@@ -432,15 +432,25 @@ class _MatmulTemplate:
         """Whether tiles divide the runs along k."""
         return not self.shape.k_run or divides(self.blocks.kt, self.shape.k_run)
 
-    def _each_k_run(self, k0: Node, depth: Operand, body: Callable[[Node, Node], None]) -> None:
-        """body(k, count) for tiles along k, one run after another; what a tile writes beyond its
-        count is where the next one goes."""
+    def _each_k_run(
+        self, k0: Node, depth: Operand, body: Callable[[Node, Place, Node | None], None]
+    ) -> None:
+        """body(k, place, count) for tiles along k, one run after another; where tiles do not divide
+        runs, what one writes beyond its count is where the next one goes."""
+        b, width, end = self.b, self.shape.k_run, add(k0, depth)
 
-        def run(first: Node, count: Node) -> None:
-            end = add(first, count)
-            self.b.loop(first, end, self.blocks.kt, lambda k: body(k, sub(end, k)))
+        def run(x: Node) -> None:
+            begin = mul(x, width)
+            start = binary("max", sub(k0, begin), 0)
+            stop = binary("min", sub(end, begin), width)
 
-        self._each_run(k0, depth, self.shape.k_run, run)
+            def tile(i: Node) -> None:
+                most = None if self._k_evenly else sub(stop, i)
+                body(sub(add(begin, i), k0), (x, i), most)
+
+            b.loop(start, stop, self.blocks.kt, tile)
+
+        b.loop(binary("div", k0, width), binary("div", add(end, width - 1), width), 1, run)
 
     def _store_a(
         self,

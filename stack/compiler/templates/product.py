@@ -14,7 +14,10 @@ from hal.tile.size import is_one
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.edges import Limits
 
-LoadTile = Callable[[Builder, Node, Node, Node, tuple[int, int], Limits], Node]
+Place = Node | tuple[Node, Node]
+"""A number along a group of axes, or the numbers along all but the innermost and along that one."""
+
+LoadTile = Callable[[Builder, Node, Node, Place, tuple[int, int], Limits], Node]
 """load(builder, batch, row, column, shape, limits): the tile of the operand at (row, column), zero
 from the limits on (None: all of it is inside), in the operand's element type or already in the
 accumulator's."""

@@ -24,7 +24,7 @@ from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_
 from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.pieces import Pieces
-from stack.compiler.templates.product import Elements, LoadTile, Product, Steady
+from stack.compiler.templates.product import Elements, LoadTile, Place, Product, Steady
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
 
@@ -128,6 +128,20 @@ def _step(e: Expr, axis: Axis) -> int:
     return found[0].offset.coefficient(axis) if found else 0
 
 
+def _tile_axis(
+    group: Group, start: Place, width: int, limit: Node | None, within: bool
+) -> TileAxis:
+    """A group of axes as a tile dimension."""
+    *outer, axis = group
+    if isinstance(start, Node):
+        return TileAxis(axis, start, width, limit, group[:-1], within)
+    before, inner = start
+    places = decompose(before, outer)
+    base = add(mul(before, axis.size), inner)
+    known = (*(places[a] for a in outer), inner)
+    return TileAxis(axis, base, width, limit, group[:-1], within, at=known)
+
+
 def _farthest(e: Expr, group: Group) -> int:
     """The greatest step along one of a group's axes, in the first buffer that the operand reads."""
     return max((abs(hint(_step(e, a))) for a in group), default=0)
@@ -141,7 +155,7 @@ def emit_product(
 
     def load(e: Expr, rows: Group, cols: Group, runs: Group = ()) -> LoadTile:
         def tile(
-            b: Builder, batch: Node, row: Node, col: Node, shape: tuple[int, int], limits: Limits
+            b: Builder, batch: Node, row: Node, col: Place, shape: tuple[int, int], limits: Limits
         ) -> Node:
             if (
                 template.uneven_rows and shape[0] > 1 == shape[1]
@@ -164,13 +178,13 @@ def emit_product(
 
     def scope_at(
         batch: Node,
-        starts: Sequence[tuple[Group, Node]],
+        starts: Sequence[tuple[Group, Place]],
         shape: Sequence[int],
         limits: Limits,
         runs: Group = (),
     ) -> Tiles:
         axes = tuple(
-            TileAxis(group[-1], start, width, limit, group[:-1], group == runs)
+            _tile_axis(group, start, width, limit, group == runs)
             for (group, start), width, limit in zip(starts, shape, limits, strict=True)
         )
         return Tiles(emission, decompose(batch, ops.batch), axes)
