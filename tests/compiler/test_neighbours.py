@@ -30,10 +30,11 @@ def mixed(x: Node) -> Node:
 def kernel(
     rising: Node | None = None, start: Operand = 0, shift: int = 2, width: int = WIDTH
 ) -> Kernel:
-    """out[i] = mixed((given[0] * 4 + start + i) >> shift), xor the number's lowest bits."""
+    """out[i] = mixed((given[0] * 4 + start + i) >> shift), xor the number's lowest bits; with
+    numbers that rise in place of i, and 2**40 for 4 where the shift is past 32 bits."""
     b = Builder("neighbours")
     given, out = b.buffer("given", U64), b.buffer("out", U64, writes=True)
-    first = add(mul(b.load(given, 0), 4), start)
+    first = add(mul(b.load(given, 0), 4 if shift < 30 else 1 << 40), start)
 
     def step(i: Node) -> None:
         numbers = add(broadcast(cast(i, U64), (width,)), arange(width, U64))
@@ -97,15 +98,25 @@ def test_numbers_that_were_narrower():
     assert widest(agree(kernel(rising))) == WIDTH // 2
 
 
+def test_numbers_that_are_not_wide_enough_for_their_steps():
+    """Of four some are negative, which a wider type shows; of two both."""
+    rising = cast(mul(arange(WIDTH, DType.I32), 1 << 30), U64)
+    assert widest(agree(kernel(rising, shift=32))) == WIDTH // 2
+
+
 def test_random_numbers_that_rise():
     """Of what rises by any steps, from anywhere: whatever is found to be shared is equal."""
     draw = stream("rising numbers")
     for _ in range(60):
-        rising: Node = arange(WIDTH, U64)
+        rising: Node = arange(WIDTH, draw.choice([U64, I64, DType.I32, DType.U32, DType.I8]))
         for _ in range(draw.randrange(4)):
             op = draw.choice(["add", "mul", "shl", "and", "xor", "sub"])
-            rising = binary(op, rising, draw.choice([0, 1, 2, 3, 4, 5, 8, 12, 16, 2**63]))
-        agree(kernel(rising, draw.randrange(9), draw.randrange(7)))
+            most = rising.dtype.bits - (rising.dtype.kind == "i")
+            numbers = [0, 1, 2, 3, 4, 5, 8, 12, 16, 1 << draw.randrange(most)]
+            rising = binary(op, rising, draw.choice(numbers))
+        agree(
+            kernel(cast(rising, U64), draw.randrange(9), draw.choice([*range(7), 30, 31, 32, 33]))
+        )
 
 
 def test_few_operations_stay_as_they_are():

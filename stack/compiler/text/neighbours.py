@@ -136,6 +136,9 @@ class _Groups:
         if n.op == "broadcast":
             return rise
         if n.op == "cast":
+            (x,) = n.srcs
+            if x.dtype.kind == "i" and rise.bits >= x.dtype.bits:
+                return None  # their signs may differ
             return _Rise(rise.bits, rise.most, cast(rise.offsets, n.dtype))
         other = next((s for s in n.srcs if s in self._shared), None)
         if other is None:
