@@ -102,6 +102,8 @@ def test_numbers_that_are_not_wide_enough_for_their_steps():
     """Of four some are negative, which a wider type shows; of two both."""
     rising = cast(mul(arange(WIDTH, DType.I32), 1 << 30), U64)
     assert widest(agree(kernel(rising, shift=32))) == WIDTH // 2
+    signs = cast(binary("shr", mul(arange(WIDTH, DType.I32), 1 << 30), 32), U64)
+    agree(kernel(add(mul(signs, 1 << 32), arange(WIDTH, U64)), shift=32))
 
 
 def test_random_numbers_that_rise():

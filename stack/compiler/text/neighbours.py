@@ -122,8 +122,10 @@ class _Groups:
             by = _number(n.srcs[1])
             if by is not None and by >= rise.bits:
                 self._shared[n] = False
-        if n not in self._shared and n.dtype.is_int and (found := self._rise(n)):
-            self._rises[n] = found
+        rise = self._rise(n) if n not in self._shared and n.dtype.is_int else None
+        # Of more bits the signs may differ.
+        if rise is not None and rise.bits <= n.dtype.bits - (n.dtype.kind == "i"):
+            self._rises[n] = rise
 
     def _rise(self, n: Node) -> _Rise | None:
         if n.op == "arange":
@@ -136,9 +138,6 @@ class _Groups:
         if n.op == "broadcast":
             return rise
         if n.op == "cast":
-            (x,) = n.srcs
-            if x.dtype.kind == "i" and rise.bits >= x.dtype.bits:
-                return None  # their signs may differ
             return _Rise(rise.bits, rise.most, cast(rise.offsets, n.dtype))
         other = next((s for s in n.srcs if s in self._shared), None)
         if other is None:
