@@ -10,6 +10,7 @@ import hal
 import stack.framework as ht
 from hal.core.errors import InvalidCall
 from stack.parallel import Mesh, Ranks
+from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import grid, spread
 
@@ -17,10 +18,11 @@ SCRIPT = Path(spread.__file__)
 
 
 def devices():
-    """Those of three plugins, where they are installed."""
+    """The first and the last rank's of one plugin, and between them another one's, which is drawn
+    and compiles all for itself."""
     listed = [d.name for d in hal.registry().devices()]
-    known = [n for n in ("cpu:0", "opencl:0", "sunway:0") if n in listed]
-    return [known[i % len(known)] for i in range(spread.SIZE)]
+    others = [n for n in ("opencl:0", "sunway:0") if n in listed]
+    return ["cpu:0", stream("another device").choice(others or ["cpu:0"]), "cpu:0"]
 
 
 @pytest.fixture(scope="module")
