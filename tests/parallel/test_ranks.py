@@ -18,11 +18,12 @@ SCRIPT = Path(spread.__file__)
 
 
 def devices():
-    """The first and the last rank's of one plugin, and between them another one's, which is drawn
-    and compiles all for itself."""
+    """Those of two plugins or of all three, which is drawn: each compiles all for itself."""
     listed = [d.name for d in hal.registry().devices()]
     others = [n for n in ("opencl:0", "sunway:0") if n in listed]
-    return ["cpu:0", stream("another device").choice(others or ["cpu:0"]), "cpu:0"]
+    drawn = stream("other devices").choice([*([n] for n in others), others])
+    known = ["cpu:0", *drawn]
+    return [known[i % len(known)] for i in range(spread.SIZE)]
 
 
 @pytest.fixture(scope="module")
