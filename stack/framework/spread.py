@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from hal.core.errors import InvalidCall
 from stack.compiler.program import GraphRequest
-from stack.framework.cell import Cell
+from stack.framework.cell import Cell, tracing
 from stack.framework.errors import TracingError
 from stack.runtime.array import Array
 
@@ -48,7 +48,18 @@ class Division(Protocol):
 
 
 divisions: dict[int, Division] = {}
-"""Who has spread a cell, by the cell's serial number."""
+"""Who has spread a cell, by the cell's serial number. Who changes it says so by `changed`."""
+
+
+class _Spread:
+    """Who has spread a cell, by its serial number in digits: what traces note of the cells that
+    they read. So what was captured while values were divided is found again only when they are."""
+
+    def __getattr__(self, serial: str) -> Division | None:
+        return divisions.get(int(serial))
+
+
+_spread = _Spread()
 
 
 def divided(
@@ -60,6 +71,10 @@ def divided(
     """What `make` makes of the request as the cells that the function reads are divided, and
     the sources of further inputs; of the request itself where it reads none that is spread. Raises
     TracingError for cells of two divisions."""
+    trace = tracing()
+    for s in sources:
+        if isinstance(s, Cell) and trace is not None:
+            trace.note(_spread, str(s.serial))
     found = {
         id(d): d
         for s in sources

@@ -302,7 +302,7 @@ class _Dividing:
         }
         free = [None if layout is None else (WHOLE, *layout[1:]) for layout in stored]
         sums = [
-            self._loss_sums(pipe),
+            self._loss_sums(pipe, found.chunk),
             *(self._sums(p, layout) for p, layout in parameters.items() if p in found.gradients),
             *(self._left(s, pipe) for s in found.states.values()),
         ]
@@ -325,6 +325,7 @@ class _Dividing:
         }
         own = MicroBatch(
             loss,
+            found.chunk,
             {local[p]: d for p, d in zip(found.gradients, gradients, strict=True)},
             tuple(local.values()),
             {local[p]: name for p, name in found.parameters.items()},
@@ -373,10 +374,10 @@ class _Dividing:
             type = local_type(type, layout[-1], axis.size)
         return tuple(layout)
 
-    def _loss_sums(self, pipe: AxisLayout) -> Layout:
-        """Where the loss is."""
-        last = Owned(pipe.table.rank_of(pipe.table.depth - 1))
-        return tuple(last if axis is pipe else SUM for axis in self.axes)
+    def _loss_sums(self, pipe: AxisLayout, chunk: int) -> Layout:
+        """Where the loss is, which a chunk has."""
+        own = Owned(pipe.table.rank_of(chunk))
+        return tuple(own if axis is pipe else SUM for axis in self.axes)
 
     def _left(self, state: State, pipe: AxisLayout) -> Layout:
         """Where the value is that the last micro-batch leaves in a state."""
@@ -426,7 +427,7 @@ def _computed(
         if number is None or at is None or len(n.shape) <= at:
             continue
         parts = major * axis.size * (1 + (axis.attention == "ring"))
-        if n.shape[at] % parts:
+        if n.shape[at] % parts or not n.shape[at]:
             raise InvalidCall(
                 f"axis {at} of argument {number} of {function!r}, of shape {list(n.shape)}, cannot "
                 f"be divided among {major * axis.size} ranks along {axis.name!r}; take a multiple "

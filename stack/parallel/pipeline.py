@@ -28,7 +28,7 @@ device computes such a node: `parallel` replaces it."""
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MicroBatch:
-    """What one micro-batch computes, on inputs of its own.
+    """What one micro-batch computes, on inputs of its own; `chunk` has the loss.
 
     `inputs` are in the order of the operands of the nodes that stand for it: `parameters` with
     their names, the `arguments`, of which it has an equal part of the first axis, and others.
@@ -37,6 +37,7 @@ class MicroBatch:
     """
 
     loss: Node
+    chunk: int
     gradients: Mapping[Node, Node]
     inputs: tuple[Node, ...]
     parameters: Mapping[Node, str]
@@ -183,6 +184,7 @@ def _traced(
     behind = len(derivatives) + len(homes)
     made = MicroBatch(
         loss_node,
+        max(0, forward[inlined(loss.node)]),
         dict(zip((stands[inlined(n)] for n in derivatives), rest, strict=False)),
         tuple(inputs),
         {stands[inlined(n)]: names[n] for n in raw},

@@ -12,9 +12,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, store
-from stack.framework.cell import Cell, settle
+from stack.framework.cell import Cell, changed, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
@@ -137,13 +138,22 @@ class Parallel:
             next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
             {lane: ranks.name for lane, ranks in self._lanes.items()},
         )
+        made: tuple[GraphRequest, Explained] | None = None
         try:
-            found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
-        except Exception:  # ranks that have something else may find a reason of their own for this
+            made = divide(function, request, layouts, arguments, self._axes, groups, stage)
+        except Exception as error:  # noqa: BLE001 - raised again, on all ranks
+            failure = error
+        if made is None or made[1].calls:
+            # Ranks that have something else may find a reason of their own for a failure.
             self._agree_on(function, request)
-            raise
-        if said.calls:
-            self._agree_on(function, request)
+
+            def told() -> tuple[GraphRequest, Explained]:
+                if made is None:
+                    raise failure
+                return made
+
+            made = self._agreement.made(told)
+        found, said = made
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
 
@@ -167,13 +177,19 @@ class Parallel:
 
         With a pipeline its micro-batches, which are equal parts of the arguments' first axis, are
         taken one after the other: losses and gradients are the sums of theirs. Then it is called
-        within a function under `jit`, once. Raises InvalidCall for an axis that they cannot divide.
+        within a function under `jit`, once, while values are divided. Raises InvalidCall for an
+        axis that they cannot divide.
         """
         pipe = self.strategy.pipeline
         if pipe is None:
             loss = loss_of(*arguments)
             loss.backward()
             return loss.detach()
+        if not any(divisions.get(cell.serial) is self for cell in self._layouts):
+            raise InvalidCall(
+                "every rank has the whole model within `gathered()` and behind `close`; call "
+                "`backward` of a loss there, and that of a pipeline while values are divided"
+            )
         parameters = dict(self._model.named_parameters())
         batches = pipe.table.batches
         return summed_backward(loss_of, arguments, parameters, pipe.chunk, batches)
@@ -240,6 +256,7 @@ class Parallel:
                 value = placed_value(value, p, line.size, line.rank)
             self._keep(cell, value)
             divisions[cell.serial] = self
+        changed()
 
     def _gather(self) -> None:
         """Get every value whole; all ranks call it."""
@@ -262,6 +279,7 @@ class Parallel:
                     value = whole_value(every, p, types[k])
             self._keep(cell, value.reshape(cell.node.shape))
             divisions.pop(cell.serial, None)
+        changed()
 
     def _keep(self, cell: Tensor, value: Any) -> None:
         store.arrays[cell.node] = engine(self._device).put(value, cell.node.dtype)

@@ -201,7 +201,7 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
 class Step:
     """A rank's part of a step: the gradients of its parameters, summed over the micro-batches in
     their order; what the last one leaves in the states of its chunks; the losses of all
-    micro-batches, summed, on the rank that has the last chunk; and what it sends, whose values are
+    micro-batches, summed, on the rank that computes them; and what it sends, whose values are
     of no use."""
 
     gradients: Mapping[Node, Node]
@@ -378,7 +378,8 @@ class _Building:
                 self._value(joint.gradients[p], m)
         self._summed()
         loss = None
-        if joint.depth - 1 in self.schedule.chunks[self.rank]:
+        _, home = self.cut.passes.get(joint.loss, ("F", 0))  # the last ones may compute nothing
+        if home in self.schedule.chunks[self.rank]:
             loss = self._value(joint.loss, 0)
             for m in range(1, batches):
                 loss = g.add(loss, self._value(joint.loss, m))

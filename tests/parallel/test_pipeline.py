@@ -279,6 +279,22 @@ class Running(Small):
         return x.sin().mean()
 
 
+def test_what_is_captured_goes_on_when_values_are_whole_again():
+    small, x = Small(), given()
+    small.net.eval()
+    reads = ht.jit(lambda x: small.loss(x))
+    with alone(small.net, small.optimizer) as spread:
+        first = reads(x).item()
+        with spread.gathered():
+            assert reads(x).item() == first
+        assert reads(x).item() == first
+        count = len(spread.explained)
+    assert reads(x).item() == first
+    with pytest.raises(InvalidCall, match="every rank has the whole model within `gathered"):
+        ht.jit(lambda x: small.step(spread.backward, x))(x)
+    assert count == len(spread.explained) == 1, "found again where values are as they were"
+
+
 @pytest.mark.slow
 def test_a_pipeline_leaves_the_buffers_and_gradients_that_backward_does():
     small, whole = Running(), Running()

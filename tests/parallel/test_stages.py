@@ -175,6 +175,17 @@ def test_what_a_micro_batch_leaves_is_what_the_next_one_finds(name):
     ]
 
 
+def test_the_last_chunk_may_compute_nothing():
+    """A part of the model that the loss does not read: the loss is where it is computed."""
+    joint, returns = joint_of(1)
+    unread = g.input(9, Type((), F32))
+    joint = replace(joint, chunks={**joint.chunks, unread: 1}, depth=2)
+    one, other = (step_of(cut(joint, returns), gpipe(2, 2), rank, {}) for rank in range(2))
+    assert one.loss is not None
+    assert other.loss is None
+    assert not (*one.sent, *other.sent, *other.gradients)
+
+
 def test_states_take_micro_batches_in_their_order():
     schedule = Schedule.parse("chunks 0\nrank 0: F0.1 F0.0 B0.0 B0.1")
     joint, returns = joint_of(1)
