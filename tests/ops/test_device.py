@@ -77,7 +77,7 @@ ONE_IN = {"groups": 1, "alone": 0, "cores": 3}
 of these one in so many has its turn; none at 0."""
 
 
-MOST = 75
+MOST = 48
 """So many of these cases are drawn in each run."""
 
 

@@ -272,14 +272,13 @@ def test_what_was_compiled_is_told(engine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lanes", ["64", "1"])
-def test_other_targets_have_sizes_as_data_too(lanes):
-    """Groups of lanes, and a format that is no LLVM: two graphs of all in a run."""
+def test_other_targets_have_sizes_as_data_too():
+    """Groups of lanes or single ones, and a format that is no LLVM: two graphs of all in a run."""
     pytest.importorskip("pyopencl")
     seed = stream("general").randrange(1 << 32)
     sys.stdout.write(f"seed {seed}\n")
     rng = np.random.default_rng(seed)
-    options = OpenOptions(settings={"lanes": lanes})
+    options = OpenOptions(settings={"lanes": stream("lanes").choice(("64", "1"))})
     with engine_of(hal.open("opencl:0", (), options)) as opened:
         for build in random.Random(seed).sample(BUILDERS[:-1], 2):
             for size in (5, 12):
