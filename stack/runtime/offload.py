@@ -103,14 +103,32 @@ def _steps_of(graph: CompiledGraph) -> list[list[int]]:
     return steps
 
 
+def _sent(graph: CompiledGraph) -> dict[int, tuple[int, int]]:
+    """From which call to which one nothing may overwrite a temporary that is sent: another rank may
+    not have asked for it, and wait for what comes behind that."""
+    found: dict[int, tuple[int, int]] = {}
+    begins: dict[int, int] = {}
+    for i, call in enumerate(graph.calls):
+        if isinstance(call, ExchangeCall):
+            for ref in call.kept:
+                if ref.kind == "temp" and ref.index in begins:
+                    found[ref.index] = begins[ref.index], i
+            for ref in call.sources:
+                if ref.kind == "temp":
+                    begins.setdefault(ref.index, i)
+    return found
+
+
 def _picks(graph: CompiledGraph, live: list[int], host_budget: int) -> Iterator[_Idle]:
     """What waits in the host's memory, in the order in which it is taken; `live` has the bytes that
     are in use during each call, less with each of them."""
+    sent = _sent(graph)
     left = [
         _Idle(temp, after, before, graph.temps[temp])
         for temp, steps in enumerate(_steps_of(graph))
         for after, before in pairwise(steps)
         if before - after > 1 and graph.temps[temp]
+        if not (temp in sent and sent[temp][0] <= after and before <= sent[temp][1])
     ]
     kept: set[int] = set()
     while live:

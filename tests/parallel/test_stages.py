@@ -26,6 +26,7 @@ from stack.parallel.schedule import (
     zb_v,
 )
 from stack.parallel.stages import FREE, Joint, State, crossing, cut, lanes, step_of
+from stack.runtime.offload import offloaded
 from stack.runtime.placement import lifetimes, refs
 from tests.draw import stream
 
@@ -272,17 +273,29 @@ def test_what_is_sent_keeps_its_memory_until_it_is_known_to_be_asked_for():
         inputs = tuple(n for n in toposort(outputs) if n.op == "input")
         with hal.open("cpu:0") as device:
             graph = compile_graph(GraphRequest(outputs, inputs), device.info)
-        calls = {
-            c.call.name.rpartition(" ")[2]: (i, c)
-            for i, c in enumerate(graph.calls)
-            if isinstance(c, ExchangeCall)
-        }
-        alive = lifetimes(graph, graph.temps)
-        for m in range(3):
-            _, sent = calls[f"{name}.{m}"]
-            known, _ = calls[f"{later}.{m + 2}"]
-            assert sent.src.kind == "temp"
-            assert alive[sent.src.index].last >= known
+        least = offloaded(graph, 1, 1 << 20, lambda g: max(live(g)))
+        assert max(live(least)) < max(live(graph))
+        for made in (graph, least):
+            calls = {
+                c.call.name.rpartition(" ")[2]: (i, c)
+                for i, c in enumerate(made.calls)
+                if isinstance(c, ExchangeCall)
+            }
+            alive = lifetimes(made, made.temps)
+            for m in range(3):
+                _, sent = calls[f"{name}.{m}"]
+                known, _ = calls[f"{later}.{m + 2}"]
+                assert sent.src.kind == "temp"
+                assert alive[sent.src.index].last >= known
+
+
+def live(graph):
+    """The bytes of temporaries that are alive in each call."""
+    spans = lifetimes(graph, graph.temps)
+    return [
+        sum(span.nbytes for span in spans if span.first <= i <= span.last)
+        for i in range(len(graph.calls))
+    ]
 
 
 def test_a_rank_that_waits_for_a_gradient_goes_on_in_the_order_of_its_row():
