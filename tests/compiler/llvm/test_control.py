@@ -251,3 +251,25 @@ def test_what_may_be_negative_is_divided_with_its_sign() -> None:
     assert "sdiv i64" in render(kernel, info()).text
     values = np.array([-20, -8, -7, -1, 0, 1, 7, 8, 9, 20, 3, 100, -100, 5, 6, 2], np.int64)
     agree(kernel, (1,), {"x": values, "y": np.zeros(16, np.int64)}, {"n": 16})
+
+
+def test_quotients_and_masks_that_a_loop_repeats_are_found_before_it() -> None:
+    """Of the number of the instance; agreement says that the masks are right."""
+    b = Builder("repeated")
+    x, y = b.buffer("x", F), b.buffer("y", F, reads=False, writes=True)
+    here = binary("rem", program_id(0), 3)
+    held = binary("lt", add(arange(8), here), 5)
+
+    def step(i: Node) -> None:
+        loaded = b.gather(x, add(arange(8), mul(i, 8)), held)
+        b.store(y, mul(add(mul(program_id(0), 4), i), 8), loaded, (1,))
+
+    b.loop(0, 4, 1, step)
+    kernel = b.kernel()
+    arrays = {"x": np.arange(32, dtype=np.float32), "y": np.zeros(160, np.float32)}
+    agree(kernel, (5,), arrays)
+    text = render(kernel, info()).text
+    inside = text[text.rindex("= phi i64", 0, text.index("masked.load")) :]
+    assert "urem" in text
+    assert "urem" not in inside
+    assert "icmp slt <8 x i32>" not in inside
