@@ -38,7 +38,7 @@ _MEANINGS: Mapping[int, tuple[FailureKind, Scope]] = {
     cl.status_code.OUT_OF_HOST_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
     cl.status_code.DEVICE_NOT_AVAILABLE: (FailureKind.DEVICE_LOST, Scope.DEVICE),
 }
-_WARM_GRIDS: tuple[Grid, ...] = ((1, 1, 1), (1 << 16, 1, 1))
+SMALL = 1 << 16
 """PoCL generates other code for a grid that 16 bits hold."""
 
 _TIMES = (
@@ -106,9 +106,8 @@ class OpenclMachine(DrivenMachine):
     def compile(self, source: KernelSource) -> Loaded:
         loaded = self._programs.load(source)
         if loaded.guarded:
-            for grid in _WARM_GRIDS:
-                event = self.launch(loaded.idle(), grid, self.own, None)
-                self.finish(f"launch {loaded.entry}", event, COMPILE_S)
+            event = self.launch(loaded.idle(), (1, 1, 1), self.own, None)
+            self.finish(f"launch {loaded.entry}", event, COMPILE_S)
         return loaded
 
     def close(self) -> None:
@@ -149,8 +148,9 @@ class OpenclMachine(DrivenMachine):
                 stream.flush()
         except cl.Error as error:
             raise self._refused(f"launch {bound.loaded.entry}", error) from error
-        if not bound.loaded.started:
-            bound.loaded.started = True
+        is_small = max(sizes) < SMALL
+        if is_small not in bound.loaded.started:
+            bound.loaded.started.add(is_small)
             self.expect_long(event)
         return event
 

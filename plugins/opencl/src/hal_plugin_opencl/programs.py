@@ -43,7 +43,7 @@ _TYPES = {
 } | {d: {8: "uchar", 16: "ushort"}[d.bits] for d in DType if d.is_narrow}
 """Of arguments: a narrow float is its bits."""
 _BYTES = "uchar*"
-BUILD = "1"
+BUILD = "2"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
@@ -57,8 +57,9 @@ _NOWHERE = Part(DriverMemory(None, ADDRESS.pack(0)), 0, 0)
 @dataclass(eq=False, slots=True)
 class Loaded:
     """The kernel `name` of an entry, with the arguments of `params` (and a last one if `guarded`),
-    to be launched in work-groups of `lanes`. Until it has `started` a launch may compile. `spare`
-    are kernels that no launchable has: to make one takes PoCL 0.15 ms."""
+    to be launched in work-groups of `lanes`. The first launch of a grid of each kind may compile:
+    `started` has those that were launched. `spare` are kernels that no launchable has: to make one
+    takes PoCL 0.15 ms."""
 
     entry: str
     program: _Program
@@ -67,7 +68,7 @@ class Loaded:
     lanes: int
     guarded: bool
     numbers: tuple[int, ...]
-    started: bool = False
+    started: set[bool] = field(default_factory=set)
     spare: list[Any] = field(default_factory=list)
 
     def kernel(self) -> Any:
@@ -132,17 +133,25 @@ class Programs:
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
         loaded = self._kept_program(source, lanes)
         if loaded is None:
-            text = source.text if lanes else source.text + _call(source)
-            program = _build(self._context, self._device, source, text)
-            kernel = _kernel(program, _short(source.entry))
-            type_name = cl.kernel_arg_info.TYPE_NAME
-            found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
-            if found != (wanted := _kinds(source.params)):
-                text = f"its arguments are {found}; by its parameters they must be {wanted}"
-                raise InvalidCall(f"{source.entry}: {text}")
+            program = self._called(source) if not lanes else None
+            if program is None:
+                text = source.text if lanes else source.text + _call(source)
+                program = _build(self._context, self._device, source, text)
+                _check_arguments(program, source)
             loaded = _loaded(program, source, lanes, self._device)
             self._kept.note(source, program)
         return loaded
+
+    def _called(self, source: KernelSource) -> _Program | None:
+        """The program with `hal_launch` alone as a kernel, which calls the entry as a function of
+        the right arguments: drivers generate code for each kernel. None where that does not build,
+        for whatever reason."""
+        declared = ", ".join(_declared(source.params))
+        text = f"{source.text}\nvoid {source.entry}({declared});\n{_call(source)}"
+        try:
+            return _build(self._context, self._device, source, text, " -D__kernel=")
+        except CompileError:
+            return None
 
     def keep(self) -> None:
         """Put what was built into the cache."""
@@ -199,16 +208,32 @@ def _short(entry: str) -> str:
     return "hal_entry" if len(entry) > _LONGEST and entry.isidentifier() else entry
 
 
+def _declared(params: tuple[Param, ...]) -> list[str]:
+    """The declarations of a kernel's arguments."""
+    kinds = enumerate(_kinds(params))
+    return [f"{'__global ' * (kind == _BYTES)}{kind} a{i}" for i, kind in kinds]
+
+
 def _call(source: KernelSource) -> str:
-    kinds = _kinds(source.params)
-    declared = [f"{'__global ' * (kind == _BYTES)}{kind} a{i}" for i, kind in enumerate(kinds)]
-    given = ", ".join(f"a{i}" for i in range(len(kinds)))
-    params = ", ".join([*declared, "uchar run"])
-    return f"\n__kernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
+    given = ", ".join(f"a{i}" for i in range(len(_kinds(source.params))))
+    params = ", ".join([*_declared(source.params), "uchar run"])
+    return f"\nkernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
 
 
-def _build(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> _Program:
-    options = "-w -cl-std=CL1.2 -cl-kernel-arg-info"
+def _check_arguments(program: _Program, source: KernelSource) -> None:
+    """Raise InvalidCall where an entry's arguments are not those of its parameters."""
+    kernel = _kernel(program, _short(source.entry))
+    type_name = cl.kernel_arg_info.TYPE_NAME
+    found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
+    if found != (wanted := _kinds(source.params)):
+        text = f"its arguments are {found}; by its parameters they must be {wanted}"
+        raise InvalidCall(f"{source.entry}: {text}")
+
+
+def _build(
+    context: cl.Context, device: cl.Device, source: KernelSource, text: str, more: str = ""
+) -> _Program:
+    options = "-w -cl-std=CL1.2 -cl-kernel-arg-info" + more
     if rounds_correctly(device):
         options += " -cl-fp32-correctly-rounded-divide-sqrt"
     if (name := _short(source.entry)) != source.entry:
