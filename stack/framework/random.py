@@ -39,6 +39,7 @@ from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.layout import any_layout
 from stack.framework.recorded import record, tape_of
+from stack.framework.spread import divisions
 from stack.framework.tensor import Tensor, apply, on_tape
 
 U64 = DType.U64
@@ -157,8 +158,11 @@ class Generator:
 def words_from(start: Node, key: Node, n: int, before: Node | None = None) -> Node:
     """u32[n], the words of a stream that come `before` many (a scalar) after the one at `start` (a
     scalar), the first of its block."""
-    # A compiler sees by this which words are of one block.
-    first = g.mul(g.shr(start, g.const(2, U64)), g.const(WORDS, U64))
+    first = start
+    if not divisions:
+        # A compiler sees by this which words are of one block. How a step is divided among ranks is
+        # found by a search, which a node more leads elsewhere; and parts begin anywhere.
+        first = g.mul(g.shr(start, g.const(2, U64)), g.const(WORDS, U64))
     if before is not None:
         first = g.add(first, before)
     counters = g.add(g.broadcast(first, (n,)), g.arange(n, U64))
