@@ -169,10 +169,15 @@ def words_from(start: Node, key: Node, n: int, before: Node | None = None) -> No
     return g.philox(counters, g.broadcast(key, (n,)))
 
 
+def taken(n: int) -> int:
+    """By how many words a draw of n moves the stream on: whole blocks."""
+    return -(-n // WORDS) * WORDS
+
+
 def _moved(start: Node, n: int) -> Node:
     """Where a stream goes on after a draw. A buffer of its own keeps equal draws equal programs,
     wherever they stand in the stream."""
-    return g.contiguous(g.add(start, g.const(-(-n // WORDS) * WORDS, U64)))
+    return g.contiguous(g.add(start, g.const(taken(n), U64)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
 from hal.tile.verify import verify
 from hal.tile.walk import reads, statements
-from stack.compiler.text.neighbours import LEAST_STEPS, once_for_neighbours
+from stack.compiler.text.llvm.neighbours import LEAST_STEPS, once_for_neighbours
 from tests.compiler.llvm import machine
 from tests.draw import stream
 

@@ -28,7 +28,7 @@ from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL
-from stack.framework.random import WORDS, words_from
+from stack.framework.random import taken, words_from
 from stack.framework.reverse import gradients
 
 ROWS: dict[str, Row] = {}
@@ -816,7 +816,7 @@ def words(state: Node, n: int) -> list[Node]:
     """u32[n] random words and the state (key, offset) behind them."""
     key, offset = (g.slice_axis(state, 0, i, i + 1) for i in (0, 1))
     drawn = words_from(g.reshape(offset, ()), g.reshape(key, ()), n)
-    more = g.add(offset, g.full((1,), -(-n // WORDS) * WORDS, DType.U64))
+    more = g.add(offset, g.full((1,), taken(n), DType.U64))
     return [drawn, g.concat([key, more], 0)]
 
 

@@ -189,38 +189,6 @@ def emit_product(
         )
         return Tiles(emission, decompose(batch, ops.batch), axes)
 
-    def steady() -> Steady | None:
-        """How columns of windows are loaded: the depth without the axes that are uneven, or along
-        which edges lie."""
-        if not (template.uneven_rows and shape.m_run and all(is_fixed(a.size) for a in ops.k)):
-            return None
-        cut = _steady_part(ops.a, ops.k)
-        if cut is None:
-            return None
-        at, along = cut
-        parts = ops.k[:at], ops.k[at:]
-
-        def load(
-            b: Builder,
-            batch: Node,
-            row: Node,
-            depth: tuple[Node, Node],
-            rows: int,
-            most: Node | None,
-            skip: Node | None,
-        ) -> Node:
-            places = [decompose(n, part) for n, part in zip(depth, parts, strict=True)]
-            known = tuple(found[a] for found, part in zip(places, parts, strict=True) for a in part)
-            col = add(mul(depth[0], prod(a.size for a in parts[1])), depth[1])
-            axes = (
-                TileAxis(ops.k[-1], col, 1, None, ops.k[:-1], at=known),
-                TileAxis(ops.m[-1], row, rows, most, ops.m[:-1], skip is None, skip),
-            )
-            scope = Tiles(emission, decompose(batch, ops.batch), axes)
-            return broadcast(zero_beyond(scope, ops.a), (1, rows))
-
-        return Steady(prod(a.size for a in parts[1]), along, load)
-
     def runs(along: str) -> Group:
         """The axes along which an operand's tiles are of one run."""
         found = {"m": (shape.m_run, ops.m), "n": (shape.n_run, ops.n), "k": (shape.k_run, ops.k)}
@@ -244,11 +212,46 @@ def emit_product(
         _panels(ops) if shape.together == 1 else 0,
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
-        steady(),
+        _steady(ops, shape, emission, template),
         is_there(emission, ops),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
     return template.emit(emission.b, product, emission.info, chosen)
+
+
+def _steady(
+    ops: Operands, shape: MatmulShape, emission: Emission, template: ProductTemplate[Any]
+) -> Steady | None:
+    """How columns of windows are loaded: the depth without the axes that are uneven, or along
+    which edges lie."""
+    if not (template.uneven_rows and shape.m_run and all(is_fixed(a.size) for a in ops.k)):
+        return None
+    cut = _steady_part(ops.a, ops.k)
+    if cut is None:
+        return None
+    at, along = cut
+    parts = ops.k[:at], ops.k[at:]
+
+    def load(
+        b: Builder,
+        batch: Node,
+        row: Node,
+        depth: tuple[Node, Node],
+        rows: int,
+        most: Node | None,
+        skip: Node | None,
+    ) -> Node:
+        places = [decompose(n, part) for n, part in zip(depth, parts, strict=True)]
+        known = tuple(found[a] for found, part in zip(places, parts, strict=True) for a in part)
+        col = add(mul(depth[0], prod(a.size for a in parts[1])), depth[1])
+        axes = (
+            TileAxis(ops.k[-1], col, 1, None, ops.k[:-1], at=known),
+            TileAxis(ops.m[-1], row, rows, most, ops.m[:-1], skip is None, skip),
+        )
+        scope = Tiles(emission, decompose(batch, ops.batch), axes)
+        return broadcast(zero_beyond(scope, ops.a), (1, rows))
+
+    return Steady(prod(a.size for a in parts[1]), along, load)
 
 
 def is_there(emission: Emission, ops: Operands) -> Callable[[Node], Node] | None:

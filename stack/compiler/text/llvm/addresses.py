@@ -13,7 +13,9 @@ from stack.compiler.text.llvm.types import memory, vector
 
 
 def constant_of(n: Node) -> int | None:
-    """The value of a constant scalar."""
+    """The integer that is constant in all elements of a node."""
+    while n.op == "broadcast":
+        (n,) = n.srcs
     return int(n["value"]) if n.op == "const" else None
 
 

@@ -42,7 +42,7 @@ def _step(t: TileValues, index: Node) -> int | None:
     if index not in t.env.steps:
         left, *right = (_step(t, x) for x in index.srcs)
         if left is not None and index.op == "mul":
-            factor = _number(index.srcs[1])
+            factor = constant_of(index.srcs[1])
             left = None if factor is None else left * factor
         elif left is not None and right:
             left = None if right[0] is None else left + right[0]
@@ -61,17 +61,10 @@ def _first(t: TileValues, index: Node) -> str:
 
     def make() -> str:
         first = _first(t, index.srcs[0])
-        other = _number(index.srcs[1]) if index.op == "mul" else _first(t, index.srcs[1])
+        other = constant_of(index.srcs[1]) if index.op == "mul" else _first(t, index.srcs[1])
         return t.out.put(f"{index.op} i64 {first}, {other}")
 
     return t.once(("first", index), make)
-
-
-def _number(n: Node) -> int | None:
-    """The constant that all elements are."""
-    while n.op == "broadcast":
-        (n,) = n.srcs
-    return constant_of(n)
 
 
 def compared(t: TileValues, n: Node, piece: int) -> str | None:

@@ -21,11 +21,11 @@ from stack.compiler.text.llvm import (
     shapes,
 )
 from stack.compiler.text.llvm.control import Body
+from stack.compiler.text.llvm.neighbours import once_for_neighbours
 from stack.compiler.text.llvm.statements import STREAMED_MEANS, Pending
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import memory as memory_type
 from stack.compiler.text.llvm.writer import LlvmWriter
-from stack.compiler.text.neighbours import once_for_neighbours
 from stack.compiler.text.primitive import computed_in
 from stack.compiler.text.streamed import found, instances
 from stack.compiler.units import unit_of_dot

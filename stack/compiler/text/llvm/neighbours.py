@@ -10,14 +10,16 @@ what is added to them is known to be a multiple, and a shift drops these bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hal.tile.build import add, arange, binary, broadcast, cast, mul, reshape
 from hal.tile.kernel import For, Kernel
 from hal.tile.node import Node, node, rebuild, toposort
 from hal.tile.ops import ELEMENTWISE
-from hal.tile.walk import map_nodes, reads, statements
+from hal.tile.walk import map_nodes
+from stack.compiler.text.llvm.addresses import constant_of
+from stack.compiler.text.llvm.contents import nested, operands
 
 SIZES = (8, 4, 2)
 """How many neighbours may share a value, most first."""
@@ -28,8 +30,8 @@ LEAST_STEPS = 16
 
 def once_for_neighbours(kernel: Kernel) -> Kernel:
     """The kernel with values that neighbours share computed once for each group of them."""
-    nodes = list(toposort(_roots(kernel)))
-    if not any(n.op == "shr" and n.shape and _number(n.srcs[1]) is not None for n in nodes):
+    nodes = list(toposort([n for s in nested(kernel.body) for n in operands(s)]))
+    if not any(n.op == "shr" and n.shape and constant_of(n.srcs[1]) is not None for n in nodes):
         return kernel
     zeros = _zero_bits(kernel, nodes)
     groups = [_Groups(size, nodes, zeros) for size in SIZES]
@@ -42,24 +44,10 @@ def once_for_neighbours(kernel: Kernel) -> Kernel:
     return map_nodes(kernel, lambda n: done.get(n, n))
 
 
-def _roots(kernel: Kernel) -> Iterator[Node]:
-    for statement in statements(kernel.body):
-        yield from reads(statement)
-        if isinstance(statement, For):
-            yield from (c.next for c in statement.carried)
-
-
-def _number(n: Node) -> int | None:
-    """The integer that all elements are, if it is known."""
-    while n.op == "broadcast":
-        (n,) = n.srcs
-    return int(n["value"]) if n.op == "const" and n.dtype.is_int else None
-
-
 def _zero_bits(kernel: Kernel, nodes: Sequence[Node]) -> Mapping[Node, int]:
     """How many of the lowest bits of each integer are known to be zero, in every element."""
     found: dict[Node, int] = {}
-    loops = {s.index: s for s in statements(kernel.body) if isinstance(s, For)}
+    loops = {s.index: s for s in nested(kernel.body) if isinstance(s, For)}
     for n in nodes:
         if not n.dtype.is_int:
             continue
@@ -75,7 +63,7 @@ def _zero_bits(kernel: Kernel, nodes: Sequence[Node]) -> Mapping[Node, int]:
             case "mul":
                 found[n] = sum(below)
             case "shl":
-                found[n] = below[0] + (_number(n.srcs[1]) or 0)
+                found[n] = below[0] + (constant_of(n.srcs[1]) or 0)
             case "and":
                 found[n] = max(below)
             case "add" | "sub" | "or" | "xor" | "rem" | "min" | "max":
@@ -119,7 +107,7 @@ class _Groups:
         elif n.op in ELEMENTWISE and all(s in self._shared for s in n.srcs):
             self._shared[n] = all(self._shared[s] for s in n.srcs)
         elif n.op == "shr" and (rise := self._rises.get(n.srcs[0])):
-            by = _number(n.srcs[1])
+            by = constant_of(n.srcs[1])
             if by is not None and by >= rise.bits:
                 self._shared[n] = False
         rise = self._rise(n) if n not in self._shared and n.dtype.is_int else None
@@ -142,7 +130,7 @@ class _Groups:
         other = next((s for s in n.srcs if s in self._shared), None)
         if other is None:
             return None
-        value = _number(other)
+        value = constant_of(other)
         if n.op == "mul" and value is not None and value > 0 and value & value - 1 == 0:
             bits = rise.bits + value.bit_length() - 1
             return _Rise(bits, rise.most * value, mul(rise.offsets, value))
@@ -174,7 +162,7 @@ class _Groups:
         if n.op != "and":
             return None
         for x, mask in (n.srcs, n.srcs[::-1]):
-            rise, bits = self._rises.get(x), _number(mask)
+            rise, bits = self._rises.get(x), constant_of(mask)
             if rise is not None and bits is not None and 0 <= bits < 1 << rise.bits:
                 return broadcast(binary("and", rise.offsets, bits), n.shape)
         return None
