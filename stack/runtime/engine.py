@@ -204,13 +204,6 @@ class Engine:
 
         inputs, outputs = ([n.type for n in nodes] for nodes in (request.inputs, request.outputs))
         always = argument_nbytes(inputs, outputs, request.updates)
-        if always > nbytes:  # known without compiling anything
-            raise OverBudget(
-                f"{what} may take {nbytes} bytes, and takes {always} for arguments, parameters, "
-                f"states and results alone; give it more than that ({_mib(always)}), or a smaller "
-                "model",
-                always,
-            )
         host = self.memory.default_host_nbytes if host_nbytes is None else host_nbytes
         fitted: dict[GraphRequest, CompiledGraph] = {}
 
@@ -231,10 +224,11 @@ class Engine:
             told = Fitted(found.nbytes, kept, found.again, found.segments, copied)
             if found.nbytes > nbytes:
                 raise OverBudget(
-                    f"{what} may take {nbytes} bytes, and takes {found.nbytes} at least, with all "
-                    f"computed again that can be and {copied} bytes copied to the host's memory "
-                    f"and back, {kept} with every value kept; give it {found.nbytes} "
-                    f"({_mib(found.nbytes)}), or smaller arguments",
+                    f"{what} may take {nbytes} bytes, and takes {found.nbytes} at least, of which "
+                    f"{always} are arguments, parameters, states and results, with all computed "
+                    f"again that can be and {copied} bytes copied to the host's memory and back, "
+                    f"{kept} with every value kept; give it {found.nbytes} ({_mib(found.nbytes)}), "
+                    "or a smaller model or arguments",
                     found.nbytes,
                 )
             plan = self._plans[object()] = Plan(self.resources, graph)

@@ -109,14 +109,14 @@ def check_same(found, whole, *told):
 
 
 def least_of(arguments):
-    said = f"may take {arguments - 1} bytes, and takes {arguments} for arguments, parameters, "
-    with pytest.raises(InvalidCall, match=said):  # nothing is compiled for that
-        within(arguments - 1)
-    with pytest.raises(
-        InvalidCall, match=r"give it [0-9]+ \([0-9.]+ MiB\), or smaller arguments"
-    ) as refused:
-        within(arguments)
-    return int(re.search("takes ([0-9]+) at least", str(refused.value))[1])
+    told = set()
+    for nbytes in (1, arguments):  # less than arguments take, and no less
+        said = f"may take {nbytes} bytes, and takes [0-9]+ at least, of which {arguments} are "
+        with pytest.raises(InvalidCall, match=said) as refused:
+            within(nbytes)
+        told.add(int(re.search(r"give it ([0-9]+) \([0-9.]+ MiB\)", str(refused.value))[1]))
+    (least,) = told
+    return least
 
 
 @cache

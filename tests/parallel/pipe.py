@@ -171,8 +171,8 @@ def budgets(strategy):
     whole, _ = within(strategy, memory=1 << 40)
     found, told, costs = {"whole": whole}, [], []
     for key, host in (("0", 0), ("1", 1 << 30)):
-        nbytes = 1  # then what parameters and arguments take, then the least
-        for _ in range(3):
+        nbytes = 1  # then the least
+        for _ in range(2):
             try:
                 found[key], cost = within(strategy, memory=nbytes, host_memory=host)
                 costs.append(cost)
