@@ -31,7 +31,7 @@ from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes
 from stack.framework.request import Inlining
-from stack.framework.spread import GradientOf, Source, divided
+from stack.framework.spread import GradientOf, Source, divided, divisions_of
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.framework.within import Need
@@ -244,7 +244,10 @@ def _captured(
         tuple(gathered),
         tuple([s for s in sources if isinstance(s, Cell | GradientOf)]),
         needs,
-        settlers=_settlers_of(s for s in sources if isinstance(s, Cell)),
+        settlers=(
+            *_settlers_of(s for s in sources if isinstance(s, Cell)),
+            *divisions_of(sources),
+        ),
         generators=here.generators if trace.draws else None,
     )
 

@@ -32,7 +32,7 @@ from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize, realize_leaves
 from stack.framework.request import depends
-from stack.framework.spread import GradientOf
+from stack.framework.spread import GradientOf, divisions, parts
 from stack.framework.tensor import Tensor
 from stack.framework.tree import LEAF, flatten, unflatten
 from stack.framework.within import Values, forget, values_of
@@ -42,6 +42,11 @@ from stack.runtime.plan import Bound, Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+PART = (
+    "a tensor was to be computed of values of which this rank had a part, and these have changed "
+    "since: compute it in a captured function, or within `gathered()` of what `parallel` gave"
+)
 
 NOTES = 200
 """How many traces are told."""
@@ -411,7 +416,11 @@ def _held_apart(captured: Captured) -> set[Node]:
 
 def _compute_before(cell: Cell, written: set[Node]) -> None:
     n = cell.node
-    if not cell.requires_grad or cell.owns:
+    if divisions and depends([n], parts) and depends([n], written, through_known=True):
+        become(cell, store.lost(n.type, PART))
+        cell.require_grad(False)
+        cell.settled()
+    elif not cell.requires_grad or cell.owns:
         if depends([n], written):
             isolate([cell])
     elif depends([n], written, through_known=True):

@@ -32,8 +32,8 @@ from stack.framework.cell import (
 )
 from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
-from stack.framework.request import Inlining
-from stack.framework.spread import check_whole
+from stack.framework.request import Inlining, depends
+from stack.framework.spread import check_whole, divisions, parts
 
 
 def array_of(cell: Cell) -> Any:
@@ -115,7 +115,14 @@ def realize_leaves() -> None:
     """Start computing this thread's pending leaves, such as parameters that are still to be
     drawn."""
     settle()
-    realize(*[c for c in here.context.pending() if c.owns and c.link is None])
+    realize(
+        *[c for c in here.context.pending() if c.owns and c.link is None and not _of_parts(c.node)]
+    )
+
+
+def _of_parts(n: Node) -> bool:
+    """Whether a value is computed of what this rank has a part of: who asks for it is told that."""
+    return bool(divisions) and depends([n], parts)
 
 
 def _compute_tapes(cells: Iterable[Cell]) -> None:
@@ -173,25 +180,28 @@ def _lowered(inline: Inlining, n: Node) -> Node:
             "registered after `import stack` can still read them"
         )
     if lowered is None:
-        raise TracingError(
-            f"a tensor that {_argument(n)!r} made while it was traced was kept but not "
-            "returned, so it has no value; "
-            f"return it from the function\n  at {where_called()}"
-        )
+        raise _no_value(n)
     return lowered
 
 
-def _argument(root: Node) -> str:
-    stack, seen = [root], set[Node]()
+def _no_value(root: Node) -> Exception:
+    """Why a node has no value."""
+    stack, seen, function = [root], set[Node](), "a jitted function"
     while stack:
         n = stack.pop()
+        if n in store.reasons:
+            return InvalidCall(f"{store.reasons[n]}\n  at {where_called()}")
         if n in store.arguments:
-            return store.arguments[n]
+            function = store.arguments[n]
+            break
         if n not in seen:
             seen.add(n)
             origin = store.origins.get(n)
             stack.extend(n.srcs if origin is None else (origin,))
-    return "a jitted function"
+    return TracingError(
+        f"a tensor that {function!r} made while it was traced was kept but not returned, so it has "
+        f"no value; return it from the function\n  at {where_called()}"
+    )
 
 
 def _known(n: Node) -> Any:
@@ -229,6 +239,8 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
             outputs[cell.node] = _lowered(inline, cell.node)
     for n in pending:
         if n in outputs or _is_view(n, pending) or store.root(n).op in _CHEAP:
+            continue
+        if _of_parts(n):
             continue
         lowered = inline(n)
         if lowered is not None:

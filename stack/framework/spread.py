@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hal.core.errors import InvalidCall
+from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
-from stack.framework.cell import Cell, tracing
+from stack.framework import store
+from stack.framework.cell import Cell, Settler, tracing
 from stack.framework.errors import TracingError
 from stack.runtime.array import Array
 
@@ -31,8 +33,9 @@ Source = int | Cell | GradientOf | Array
 tensor's gradient, a constant."""
 
 
-class Division(Protocol):
-    """How captured functions are divided among ranks."""
+class Division(Settler, Protocol):
+    """How captured functions are divided among ranks. It settles by keeping this rank's part of
+    each value that a cell which it has spread was given outside of them."""
 
     def divided(
         self, function: str, request: GraphRequest, sources: Sequence[Source]
@@ -62,6 +65,25 @@ class _Spread:
 _spread = _Spread()
 
 
+class _Parts:
+    """The leaves of which this rank has a part."""
+
+    def __contains__(self, leaf: object) -> bool:
+        if not isinstance(leaf, Node):
+            return False
+        array = store.arrays.get(leaf)
+        return array is not None and array.type != leaf.type
+
+
+parts = _Parts()
+
+
+def divisions_of(sources: Sequence[Source]) -> list[Division]:
+    """Who has spread the cells among the sources."""
+    found = (divisions.get(s.serial) for s in sources if isinstance(s, Cell))
+    return list({id(d): d for d in found if d is not None}.values())
+
+
 def divided(
     function: str,
     request: GraphRequest,
@@ -75,11 +97,7 @@ def divided(
     for s in sources:
         if isinstance(s, Cell) and trace is not None:
             trace.note(_spread, str(s.serial))
-    found = {
-        id(d): d
-        for s in sources
-        if isinstance(s, Cell) and (d := divisions.get(s.serial)) is not None
-    }
+    found = divisions_of(sources)
     if not found:
         return make(request), []
     if len(found) > 1:
@@ -87,7 +105,7 @@ def divided(
             f"{function!r} reads values that {len(found)} calls of `parallel` have spread; spread "
             "models that one function trains by one call"
         )
-    division = next(iter(found.values()))
+    (division,) = found
     own, more = division.divided(function, request, sources)
     return division.planned(lambda: make(own)), more
 

@@ -46,6 +46,9 @@ the leaf's gradient goes."""
 arguments: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 """The leaves that stand for arguments, with the name of the traced function."""
 
+reasons: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
+"""Why the values of leaves are lost."""
+
 
 def fresh(type: Type) -> Node:
     """A new leaf, different from every other one."""
@@ -78,6 +81,13 @@ def argument(type: Type, function: str) -> Node:
     """A new leaf that stands for an argument of the function that is being traced."""
     leaf = fresh(type)
     arguments[leaf] = function
+    return leaf
+
+
+def lost(type: Type, why: str) -> Node:
+    """A new leaf in the place of a value that can be computed no more, and why."""
+    leaf = fresh(type)
+    reasons[leaf] = why
     return leaf
 
 

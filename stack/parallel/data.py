@@ -17,6 +17,7 @@ from stack.parallel.agree import Agreement, agree_on_model, take_values
 from stack.parallel.buckets import runs, share
 from stack.parallel.mesh import Mesh
 from stack.parallel.ranks import Ranks
+from stack.parallel.refusals import say_raised
 
 Array = NDArray[Any]
 
@@ -121,6 +122,8 @@ class DataParallel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            say_raised(error)
         self.close()
 
 

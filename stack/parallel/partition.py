@@ -38,6 +38,7 @@ from stack.parallel.placement import (
     Sharded,
     fits,
     local_type,
+    plain,
 )
 from stack.parallel.routed import Route
 from stack.parallel.solve import PRICE, Chooser, Price
@@ -94,8 +95,8 @@ def partitioned(
         if not fits(n.type, p, spread.size):
             raise GraphError(f"{n.type} cannot be placed as {p} on {spread.size} ranks")
     flats = {n.shape[0] for n, p in stored.items() if isinstance(p, Packed)}
-    stored, read = ({n: _plain(p) for n, p in given.items()} for given in (stored, read))
-    wanted = [(n, _plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
+    stored, read = ({n: plain(p) for n, p in given.items()} for given in (stored, read))
+    wanted = [(n, plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
     known = candidates(order, read, dict(wanted), flats, spread.size, spread.at is None)
     options = {
         n: [only[n]]
@@ -107,13 +108,6 @@ def partitioned(
     }
     chosen = Chooser(order, options, wanted, spread.size, price).choose()
     return _Rewriting(order, chosen, stored, line, wanted).cut()
-
-
-def _plain(p: Placement) -> Placement:
-    """A flat array whose parts are all whole is whole."""
-    if isinstance(p, Packed) and all(part.placement == WHOLE for part in p.parts):
-        return WHOLE
-    return p
 
 
 class _Rewriting:

@@ -119,6 +119,13 @@ WHOLE = Replicated()
 SUM = Partial()
 
 
+def plain(p: Placement) -> Placement:
+    """A flat array whose parts are all whole is whole."""
+    if isinstance(p, Packed) and all(part.placement == WHOLE for part in p.parts):
+        return WHOLE
+    return p
+
+
 def aligned(count: int) -> int:
     """Elements with the gap behind them that a flat array has."""
     return -(-count // ALIGNMENT) * ALIGNMENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from stack.framework.store import barrier
 from stack.framework.tensor import apply
 from stack.parallel.mesh import Mesh
 from stack.parallel.order import begun, called
+from stack.parallel.refusals import say_raised
 from stack.runtime import Engine
 
 SINGLE = "one rank"
@@ -87,7 +89,10 @@ class Ranks:
             group.close()
 
     def _leave_at_exit(self) -> None:
-        """A process that ends lets what it has begun with others end, while it has a device."""
+        """A process that ends lets what it has begun with others end, while it has a device. They
+        are told by what it ends, if nobody has caught that."""
+        if (error := getattr(sys, "last_value", None)) is not None:
+            say_raised(error)
         with suppress(HalError):  # nobody is left to be told
             self.leave()
 

@@ -1,11 +1,14 @@
-"""What a rank alone refuses before it comes to the others, which wait for it."""
+"""What a rank alone refuses before it comes to the others, which wait for it, and what it raises
+behind that."""
 
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
 from stack.comm.store import Store
@@ -18,8 +21,13 @@ AGAIN_S = 0.5
 LONGEST = 4096
 """Letters of a reason that others are told."""
 
+ASK_S = 2.0
+"""How long one that has lost a rank asks what that has raised."""
+
 _met: Counter[str] = Counter()
 """How often all ranks of a job have come."""
+_raised: set[str] = set()
+"""The jobs that were told what this rank has raised."""
 
 
 @contextmanager
@@ -36,6 +44,45 @@ def told() -> Iterator[None]:
                 store.set(f"refused/{world.rank}", str(error)[:LONGEST].encode(), AGAIN_S)
                 store.close()
         raise
+
+
+def say_raised(error: BaseException) -> None:
+    """Tell the ranks of the job, which hear that this one leaves, what it has raised."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    with suppress(HalError):
+        world = World.present()
+        if world is not None and world.size > 1 and not world.member:
+            store = _store(world)
+            data = text[:LONGEST].encode(errors="replace")
+            store.set(f"raised/{world.rank}", data, AGAIN_S)
+            _raised.add(world.job)
+            store.close()
+
+
+def raised(world: World) -> Callable[[int], str]:
+    """What a rank of the job has raised and left its groups by; "" where it has not. It is asked
+    for once."""
+
+    @cache
+    def by(rank: int) -> str:
+        with suppress(HalError):
+            store = _store(world)
+            found = store.find(f"raised/{rank}", ASK_S)
+            store.close()
+            return "" if found is None else found.decode(errors="replace")
+        return ""
+
+    return by
+
+
+def forget_raised(world: World) -> None:
+    """This rank goes on, and the others have come to where it does."""
+    if world.job in _raised:
+        with suppress(HalError):
+            store = _store(world)
+            store.delete(f"raised/{world.rank}", ASK_S)
+            store.close()
+        _raised.discard(world.job)
 
 
 def await_all(world: World) -> None:

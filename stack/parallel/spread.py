@@ -13,14 +13,16 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, store
-from stack.framework.cell import Cell, changed, settle
+from stack.framework.cell import Cell, add_settler, changed, here, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import isolate, realize
-from stack.framework.spread import Source, divisions
+from stack.framework.request import Inlining, depends
+from stack.framework.spread import Source, divisions, parts
 from stack.parallel.agree import (
     Agreement,
     agree_on_function,
@@ -43,11 +45,13 @@ from stack.parallel.divide import (
 )
 from stack.parallel.mesh import Mesh
 from stack.parallel.pipeline import summed_backward
-from stack.parallel.placement import WHOLE, Packed, local_type
+from stack.parallel.placement import WHOLE, Packed, local_type, plain
 from stack.parallel.ranks import Ranks
+from stack.parallel.refusals import say_raised
 from stack.parallel.scatter import in_place, placed_value, whole_value
 from stack.parallel.stages import Lane, lanes
 from stack.parallel.strategy import AxisLayout, Strategy
+from stack.runtime.array import Array
 
 T = TypeVar("T")
 
@@ -124,7 +128,12 @@ class Parallel:
         own = engine(device)
         self._ranks = [own.put(np.int64(line.rank), DType.I64) for line in lines]
         self._is_open = True
+        self._ended: _Ended | None = None
+        self._parts: dict[Tensor, Node] = {}
+        """The leaves of which this rank has a part, by the values that they are of."""
+        self.context = here.context
         self._scatter()
+        add_settler(self)
 
     def divided(
         self, function: str, request: GraphRequest, sources: Sequence[Source]
@@ -250,39 +259,80 @@ class Parallel:
         settle()
         realize(*self._layouts)
         isolate(cell for cell in self._layouts if cell.node not in store.arrays)
-        for cell, layout in self._layouts.items():
-            value = engine(self._device).get(store.arrays[cell.node])
-            for p, line in zip(layout, self._lines, strict=True):
-                value = placed_value(value, p, line.size, line.rank)
-            self._keep(cell, value)
+        for cell in self._layouts:
+            self._divide(cell)
             divisions[cell.serial] = self
         changed()
 
+    def _divide(self, cell: Tensor) -> None:
+        """Keep this rank's part of a value that is there."""
+        layout = self._layouts[cell]
+        value = engine(self._device).get(store.arrays[cell.node])
+        for p, line in zip(layout, self._lines, strict=True):
+            value = placed_value(value, p, line.size, line.rank)
+        self._keep(cell.node, value)
+        if any(plain(p) != WHOLE for p in layout):
+            self._parts[cell] = cell.node
+
+    def settle(self) -> None:
+        """Keep this rank's part of each value that was given outside of captured functions: by
+        `load_state_dict`, or by a change in place, which all ranks make. What such a value is
+        computed of is gathered for it."""
+        given = [cell for cell, leaf in self._parts.items() if cell.node is not leaf]
+        if not given:
+            return
+        if self._ended is not None:
+            for cell in given:
+                if not depends([cell.node], parts):  # it is whole again
+                    del self._parts[cell], divisions[cell.serial]
+                    changed()
+            return
+        below = Inlining()
+        for cell in given:
+            below(cell.node)
+        read = {cell: leaf for cell, leaf in self._parts.items() if leaf in below.fed}
+        own = {leaf: store.arrays[leaf] for leaf in read.values()}
+        try:
+            for cell, leaf in read.items():
+                self._keep(leaf, self._whole(cell, own[leaf]))
+            isolate(cell for cell in given if cell.node not in store.arrays)
+        finally:
+            store.arrays.update(own)
+        for cell in given:
+            self._divide(cell)
+
     def _gather(self) -> None:
         """Get every value whole; all ranks call it."""
-        for cell, layout in self._layouts.items():
-            value = engine(self._device).get(store.arrays[cell.node])
-            types = [cell.node.type]
-            for p, line in zip(layout, self._lines, strict=True):
-                types.append(local_type(types[-1], p, line.size))
-            for k in reversed(range(len(layout))):
-                group = self._lines[k].group
-                p = layout[k]
-                if group is None or p == WHOLE:
-                    continue
-                if self._axes[k].schedule and isinstance(p, Packed):
-                    own = np.ascontiguousarray(value)
-                    whole = in_place(own, p).view(np.uint8)  # bits, so that -0 stays so
-                    value = group.all_gather(whole).max(0).view(own.dtype)
-                else:
-                    every = list(group.all_gather(np.ascontiguousarray(value)))
-                    value = whole_value(every, p, types[k])
-            self._keep(cell, value.reshape(cell.node.shape))
+        settle()
+        self.settle()
+        for cell in self._layouts:
+            self._keep(cell.node, self._whole(cell, store.arrays[cell.node]))
             divisions.pop(cell.serial, None)
+        self._parts.clear()
         changed()
 
-    def _keep(self, cell: Tensor, value: Any) -> None:
-        store.arrays[cell.node] = engine(self._device).put(value, cell.node.dtype)
+    def _whole(self, cell: Tensor, part: Array) -> Any:
+        """The value of which the ranks have parts."""
+        value, layout = engine(self._device).get(part), self._layouts[cell]
+        types = [cell.node.type]
+        for p, line in zip(layout, self._lines, strict=True):
+            types.append(local_type(types[-1], p, line.size))
+        for k in reversed(range(len(layout))):
+            group = self._lines[k].group
+            p = layout[k]
+            if group is None or p == WHOLE:
+                continue
+            if self._axes[k].schedule and isinstance(p, Packed):
+                own = np.ascontiguousarray(value)
+                whole = in_place(own, p).view(np.uint8)  # bits, so that -0 stays so
+                value = group.all_gather(whole).max(0).view(own.dtype)
+            else:
+                every = list(group.all_gather(np.ascontiguousarray(value)))
+                value = whole_value(every, p, types[k])
+        return value.reshape(cell.node.shape)
+
+    def _keep(self, leaf: Node, value: Any) -> None:
+        store.arrays[leaf] = engine(self._device).put(value, leaf.dtype)
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -318,8 +368,36 @@ class Parallel:
         trace: TracebackType | None,
     ) -> None:
         """After an error nothing is gathered: other ranks may not come to it."""
-        if kind is None:
+        if error is None:
             self.close()
             return
         self._is_open = False
+        self._ended = _Ended(self, type(error).__name__)
+        for cell in self._layouts:
+            if cell in self._parts:
+                divisions[cell.serial] = self._ended
+            else:
+                divisions.pop(cell.serial, None)
+        changed()
+        say_raised(error)
         self._leave()
+
+
+class _Ended:
+    """Who has spread values whose other parts are out of reach behind an error, of a type of this
+    name. What is given a whole value is whole again."""
+
+    def __init__(self, of: Parallel, error: str) -> None:
+        self.settle, self.context, self._error = of.settle, of.context, error
+
+    def divided(
+        self, function: str, request: GraphRequest, sources: Sequence[Source]
+    ) -> tuple[GraphRequest, list[Source]]:
+        raise InvalidCall(
+            f"{function!r} reads values of which this rank has a part: the block of `parallel` has "
+            f"ended by {self._error}, and the other ranks' parts are out of reach; give model and "
+            "optimizers whole values, as by `load_state_dict`, or make them anew"
+        )
+
+    def planned(self, make: Callable[[], T]) -> T:
+        raise AssertionError("nothing was divided")

@@ -4,15 +4,16 @@ other axes. Without `hal run` it says how far what was written is from the one p
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
 import stack.framework as ht
-from hal.core.errors import InvalidCall
+from hal.core.errors import HalError, InvalidCall
 from stack.comm.world import World
 from stack.framework import nn, optim
-from stack.parallel import Mesh, parallel
+from stack.parallel import Mesh, Sharded, parallel
 from stack.parallel.strategy import context, data, pipeline, ring, tensor, ulysses, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -182,6 +183,111 @@ def budgets(strategy):
     return found | {"told": told, "costs": costs}
 
 
+GIVEN = {
+    "given-1f1b": pipeline(2, "1f1b 2", {"0.*": 0, "*": 1}),
+    "given-tensor": tensor(2, {"0.*": Sharded(0), "2.weight": Sharded(1)}),
+    "given-zero1": zero(1, 2),
+    "given-zero3": zero(3, 2),
+}
+"""What is given other values between steps."""
+
+
+def given(strategy=None):
+    """Losses of steps between which parameters and states are given other values, in every way
+    there is, and the parameters. Without a strategy by one process."""
+    ht.manual_seed(5)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
+    x = np.random.default_rng(0).standard_normal((8, 6), np.float32)
+
+    def backward(loss_of, x):
+        loss = loss_of(x)
+        loss.backward()
+        return loss.detach()
+
+    @ht.jit
+    def step(x):
+        optimizer.zero_grad()
+        gather = spread.backward if spread else backward
+        loss = gather(lambda x: net(x).square().mean() / (spread.micro_batches if spread else 1), x)
+        optimizer.step()
+        return loss
+
+    def values(t):
+        return ht.tensor(np.cos(np.arange(t.numel(), dtype=np.float32)).reshape(tuple(t.shape)))
+
+    def saved():
+        with spread.gathered() if spread else nullcontext():
+            found = optimizer.state_dict()
+            state = {
+                i: {k: ht.tensor(t.numpy()) for k, t in kept.items()}
+                for i, kept in found["state"].items()
+            }
+            return found | {"state": state}
+
+    losses = [step(x).item()]
+    kept = saved()
+    net.load_state_dict({name: values(t) for name, t in net.state_dict().items()})
+    losses += [step(x).item(), step(x).item()]
+    optimizer.load_state_dict(kept)
+    losses.append(step(x).item())
+    with ht.no_grad():
+        net[0].weight.mul_(0.5)
+        net[2].weight.copy_(net[0].weight.t()[:4] * 0.25)
+    losses.append(step(x).item())
+    net[0].weight.data = values(net[0].weight)
+    net.load_state_dict({"2.bias": values(net[2].bias)}, strict=False)
+    losses.append(step(x).item())
+    read, refused = net[2].weight.norm(), []
+    for _ in range(2):
+        try:
+            read.item()
+        except HalError as error:
+            refused.append(str(error))
+        losses.append(step(x).item())
+    if spread:
+        spread.close()
+    found = {name: t.numpy() for name, t in net.state_dict().items()}
+    return found | {"losses": np.array(losses), "refused": refused}
+
+
+def next_batch(rank):
+    if rank:
+        raise ValueError("no more batches " + "x" * 10_000)
+
+
+def raising(rank, strategy=GIVEN["given-zero3"]):
+    """What a rank is told of which the other one raises an error, and goes on with behind that."""
+    ht.manual_seed(5)
+    net = nn.Linear(6, 8)
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    before = {name: t.numpy() for name, t in net.state_dict().items()}
+    said = []
+    try:
+        with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
+
+            @ht.jit
+            def step(x):
+                optimizer.zero_grad()
+                loss = spread.backward(lambda x: net(x).square().mean(), x)
+                optimizer.step()
+                return loss
+
+            x = np.ones((8, 6), np.float32)
+            step(x).item()
+            next_batch(rank)
+            step(x).item()
+    except (HalError, ValueError) as error:
+        said.append(str(error))
+    try:
+        step(x)
+    except HalError as error:
+        said.append(str(error))
+    net.load_state_dict({name: ht.tensor(t) for name, t in before.items()})
+    return {"said": said, "loss": ht.jit(lambda x: net(x).square().mean())(x).numpy()}
+
+
 def distance(found, whole):
     """How far losses are, relatively, and gradients and parameters: by their norms, or by the
     model's where their own is below a millionth of that."""
@@ -216,6 +322,10 @@ if __name__ == "__main__":
     for name in names if World.present() is not None else ():
         if name in BUDGETS:
             found = budgets(BUDGETS[name])
+        elif name in GIVEN:
+            found = given(GIVEN[name])
+        elif name == "raising":
+            found = raising(rank)
         elif name in COMPOSED:
             found = on_ranks(COMPOSED[name], "sgd", 0.5)
         else:

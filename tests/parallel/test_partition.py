@@ -49,6 +49,11 @@ from tests.parallel.spread_gpt import MEGATRON, STRATEGIES
 class Recorded:
     """A function as it is captured, undivided: its request, and where the inputs come from."""
 
+    context = None
+
+    def settle(self):
+        """Values are whole."""
+
     def divided(self, function, request, sources):
         self.request, self.sources = request, sources
         return request, []

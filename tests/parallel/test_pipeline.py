@@ -29,11 +29,12 @@ from tests.parallel import pipe
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
-    ZeRO 3."""
+    ZeRO 3; steps between which values are given otherwise; and one that a rank does not come to."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
-    given = (pipe.__file__, tmp_path, name, budgets)
+    changed = stream("given").choice(sorted(pipe.GIVEN))
+    given = (pipe.__file__, tmp_path, name, budgets, changed, "raising")
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", *given)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
@@ -42,6 +43,39 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
         for key, value in found.items():
             assert value.tobytes() == whole[key].tobytes(), (name, key)
     check_budgets([np.load(tmp_path / f"{budgets}.{rank}.npz") for rank in range(2)])
+    files = [tmp_path / f"{changed}.{rank}.npz" for rank in range(2)]
+    check_given([np.load(file) for file in files], changed == "given-zero1")
+    check_raised([np.load(tmp_path / f"raising.{rank}.npz") for rank in range(2)])
+
+
+def check_given(ranks, whole_parameters):
+    """Values that are given between steps are those of one process; what reads a part is refused,
+    before and after that has changed, and what comes next goes on."""
+    whole = pipe.given()
+    for found in ranks:
+        for name, value in whole.items():
+            if name != "refused":
+                np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=1e-6)
+        if whole_parameters:
+            assert not found["refused"].size
+            continue
+        now, later = found["refused"]
+        assert "which is spread over ranks: read it in a captured function, or within" in now
+        assert "a tensor was to be computed of values of which this rank had a part" in later
+
+
+def check_raised(ranks):
+    """A rank is told what another one has raised, in few words; and goes on with whole values."""
+    told, own = (found["said"] for found in ranks)
+    assert "rank 1 has left the group before call" in told[0]
+    assert ", since it raised ValueError: no more batches xxx" in told[0]
+    assert len(told[0]) < 5000 < len(own[0])
+    assert (
+        "the block of `parallel` has ended by OperationFailed, and the other ranks' parts"
+        in told[1]
+    )
+    assert "the block of `parallel` has ended by ValueError" in own[1]
+    assert ranks[0]["loss"].tobytes() == ranks[1]["loss"].tobytes()
 
 
 def check_budgets(ranks):

@@ -93,6 +93,11 @@ class Words:
             return f"rank {rank}"
         return f"rank {rank} (rank {self.line.ranks[rank]} of the job)"
 
+    def _why(self, rank: int) -> str:
+        """Why a rank of the job has left, as the end of a sentence."""
+        reason = "" if self.line is None else self.line.why(rank)
+        return f", since it raised {reason}" if reason else ""
+
     def error(self, failure: Any) -> HalError:
         """The error of a native failure, for the rank that raises it."""
         group = f"group {self.key!r}"
@@ -114,12 +119,16 @@ class Words:
                 who = "this rank" if rank == self.rank else self.who(rank)
             says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
             text = says.format(who=who, heartbeat_s=self.heartbeat_s)
+            if failure.code == lib.HE_LEFT | lib.HE_ELSEWHERE and who != "this rank":
+                text += self._why(failure.detail)
             if failure.rank != self.rank:
                 text += f" (told by {self.who(failure.rank)})"
             value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
             return error(value, rank)
         who = "this rank" if failure.rank == self.rank else self.who(failure.rank)
         text, kind, error = _lost(who, failure, self.timeout_s, self.heartbeat_s)
+        if failure.code == lib.HE_LEFT and self.line is not None and failure.rank != self.rank:
+            text += self._why(self.line.ranks[failure.rank])
         if failure.told_by != self.rank:
             text += f" (found by {self.who(failure.told_by)})"
         between = failure.code == lib.HE_TAMPERED and failure.rank == self.rank

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -59,10 +59,12 @@ class Met:
 class MeshLine:
     """What a group is that lies in a mesh: `ranks` are its ranks' numbers in the job. The groups of
     one `mesh` that a process is in end together: ranks that are in another of them alone hear by it
-    who is lost."""
+    who is lost. `why` says of a rank of the job that has left what it has raised; "" where it has
+    raised nothing."""
 
     mesh: str
     ranks: tuple[int, ...]
+    why: Callable[[int], str] = lambda rank: ""
 
 
 @dataclass(frozen=True, slots=True)
