@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 
 TIMEOUT_S = 20.0
 

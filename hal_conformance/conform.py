@@ -7,9 +7,10 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal_conformance import look
 from hal_conformance.case import Case
 from hal_conformance.catalog import catalog, files_of

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from hal.core.device import Device
 from hal.core.errors import DeadlineExceeded
+from hal.core.facts import dataclass
 from hal.core.values import (
     Collective,
     Group,

@@ -21,12 +21,13 @@ from __future__ import annotations
 import datetime
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from hal.core.description import PERFORMANCE
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 from hal_conformance.catalog import GROUPS, catalog
 from hal_conformance.judge import Outcome, Result
 

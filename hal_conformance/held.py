@@ -6,9 +6,9 @@ import ctypes
 import gc
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from hal.core.facts import dataclass
 from hal_conformance.expect import Unfit, Wrong
 
 SETTLE_S = 3.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from hal.core.facts import dataclass
 from hal_conformance.case import Case
 from hal_conformance.catalog import cases_of
 from hal_conformance.rig import Setting

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal_conformance.case import Case
 from hal_conformance.expect import Unfit, Wrong
 from hal_conformance.probe import check_refused

@@ -10,7 +10,6 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from hal.core.description import LARGE_NBYTES, Feature
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.core.values import (
     AllocOptions,
     Buffer,

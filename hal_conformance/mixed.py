@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import hal
 from hal.core.device import Device
+from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 from hal.core.wrappers.named import wrapper
 from stack.comm.device.contract import StackGroups

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal_conformance.case import Case, Level
 from hal_conformance.catalog import GROUPS, catalog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -22,6 +22,7 @@ from hal.core.description import DeviceInfo
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import DeviceLost, Failure, OperationFailed, StaleHandle
+from hal.core.facts import dataclass
 from hal.core.values import (
     AllocOptions,
     Argument,

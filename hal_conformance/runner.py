@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal_conformance.case import Case
 from hal_conformance.job import Job
 from hal_conformance.judge import Outcome, Result

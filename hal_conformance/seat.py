@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from hal.core.device import Device
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY, quiet
 from hal_conformance import busy, expect

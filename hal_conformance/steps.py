@@ -9,7 +9,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.values import Buffer, FillCommand, Point, Timeline, Waits
 from hal.tile.build import Builder, add, const, mul
 from hal.tile.kernel import Kernel

@@ -4,10 +4,11 @@ core group."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 
 CONTRACT_VERSION = 1
 """The version of the contract in this package. A plugin declares the inclusive range that it

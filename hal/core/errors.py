@@ -7,8 +7,9 @@ in `OperationFailed` or `DeviceLost`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from hal.core.facts import dataclass
 
 
 class FailureKind(Enum):

@@ -4,12 +4,13 @@ that made it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from hal.core.dtypes import DType
 from hal.core.errors import Failure
+from hal.core.facts import dataclass
 
 LLVM_IR = "llvm-ir/1"
 OPENCL_C = "opencl-c/1"

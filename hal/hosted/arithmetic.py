@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, Unsupported
+from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
 from hal.hosted.work import pieces
 

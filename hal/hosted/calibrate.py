@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from itertools import count
 from statistics import median
 
@@ -21,6 +20,7 @@ from hal.core.description import LARGE_NBYTES
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 from hal.core.values import (
     AllocOptions,
     Buffer,

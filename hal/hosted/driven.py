@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope, Unsupported
+from hal.core.facts import dataclass
 from hal.core.values import AllocOptions, SharedHandle, Slot
 from hal.hosted.machine import Part
 from hal.hosted.slab import Slab, Slabs

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hal.core.errors import StaleHandle
+from hal.core.facts import dataclass
 from hal.core.values import Command, Graph
 from hal.hosted.lock import LOCK
 from hal.hosted.queues import Resource

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 
 _DEADLINE_S = 20.0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hal.core.errors import Unsupported
+from hal.core.facts import dataclass
 from hal.core.values import AllocOptions, Collective, Grid, KernelSource, Operator, SharedHandle
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hal.core.description import SpaceKind
 from hal.core.errors import FailureKind, InvalidCall, OutOfMemory, StaleHandle
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import AllocOptions, Buffer, MemoryStats, Region, SharedHandle
 from hal.hosted.lock import LOCK

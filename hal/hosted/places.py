@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hal.core.errors import InvalidCall, PluginError
+from hal.core.facts import dataclass
 from hal.hosted.settings import count
 
 

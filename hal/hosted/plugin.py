@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hal.core.description import DeviceSummary
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.hosted.places import Place, check_index, places

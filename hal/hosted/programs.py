@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from weakref import WeakSet
 
 from hal.core.errors import CompileError, DeviceLost, Failure, FailureKind, Scope, Unsupported
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import KernelSource, Launchable, Operator, Program
 from hal.hosted.lock import LOCK

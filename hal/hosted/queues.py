@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol
 
 from hal.core.errors import Failure, FailureKind
+from hal.core.facts import dataclass
 from hal.core.values import Grid, Point, Span
 from hal.hosted.watch import Doing
 

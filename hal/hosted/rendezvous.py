@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hal.core.errors import (
     DeadlineExceeded,
@@ -14,6 +14,7 @@ from hal.core.errors import (
     OperationFailed,
     Scope,
 )
+from hal.core.facts import dataclass
 from hal.core.values import Collective, GroupSpec, Span
 from hal.hosted.arithmetic import Ends, combine
 from hal.hosted.faults import takes_device

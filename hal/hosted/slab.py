@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall, Unsupported
+from hal.core.facts import dataclass
 from hal.core.values import AllocOptions, SharedHandle
 
 MEMFD = "memfd"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,

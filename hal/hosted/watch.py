@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from hal.core.facts import dataclass
 
 LOOKS = 8
 """How often the watch looks in the time after which an operation counts as hanging."""

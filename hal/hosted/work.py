@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.errors import (
     Failure,
@@ -11,6 +11,7 @@ from hal.core.errors import (
     OperationFailed,
     Scope,
 )
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,

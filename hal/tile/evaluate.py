@@ -6,11 +6,12 @@ Where the meaning leaves a choice: reductions, scans and the sums of `dot` go in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from hal.tile.errors import TileError
 from hal.tile.node import Node
 from hal.tile.numeric import (

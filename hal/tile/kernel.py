@@ -32,9 +32,8 @@ by `reduce`, `scan` and `dot` is free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Param
 from hal.tile.node import Node
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

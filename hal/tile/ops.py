@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 
 
 class OpClass(Enum):

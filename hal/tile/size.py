@@ -17,11 +17,12 @@ Where a kernel uses a size, that is a scalar parameter; its value is computed by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd, inf, nan, prod
 from typing import Any, cast
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node
 
 Monomial = tuple["Atom", ...]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.errors import TileTextError
 from hal.tile.node import Type
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hal.core.facts import dataclass
 from hal.core.values import Param, ParamKind
 from hal.tile.errors import TileError
 from hal.tile.kernel import Alloc, Copy, For, Kernel, Memory, Wait

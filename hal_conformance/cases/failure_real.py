@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import FailureKind, HalError, OperationFailed, Scope
+from hal.core.facts import dataclass
 from hal.core.values import (
     ATHREAD_C,
     HAL_TILE,

@@ -8,7 +8,7 @@ after each whole step, as training does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import DeviceLost, FailureKind, Scope
+from hal.core.facts import dataclass
 from hal.core.values import Buffer, Graph, Launchable, LaunchCommand, Point, Timeline
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect

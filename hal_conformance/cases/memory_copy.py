@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.errors import InvalidCall, StaleHandle
+from hal.core.facts import dataclass
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.cases.memory_alloc import allocatable, fits

@@ -8,13 +8,14 @@ wait, or the order of a timeline, works on cells too early.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.description import Feature
+from hal.core.facts import dataclass
 from hal.core.values import Buffer, FillCommand, Point, Program, Waits
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 import stack.framework as ht
 import stack.framework.functional as F
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.kernels import need

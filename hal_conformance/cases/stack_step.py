@@ -8,7 +8,7 @@ and each one runs on the values that it has in that step, beside the interpreter
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import stack.framework as ht
 import stack.framework.functional as F
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import ParamKind
 from hal.tile.numeric import NUMPY, quiet
 from hal_conformance import expect

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hal.core.facts import dataclass
 
 OK, BAD, NOTE = "ok", "bad", "note"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.compiler.program import GraphRequest

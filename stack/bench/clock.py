@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hal.core.description import Feature
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 from hal.core.values import Point, Span
 from stack.runtime import Engine
 

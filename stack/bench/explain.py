@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,7 @@ import hal
 from hal.cache import cache_dir
 from hal.core.description import DeviceInfo, Feature
 from hal.core.errors import Unsupported
+from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 from hal.tile.errors import TileError
 from stack.bench.roof import Roof, roof_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.table import Table
 import hal
 from hal.cache import cache_dir
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY

@@ -4,12 +4,12 @@ byte (Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Type
 from stack import ops as build
 from stack.bench.clock import time_of

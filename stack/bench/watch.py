@@ -6,11 +6,12 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hal.core.device import Device
 from hal.core.errors import HalError, InvalidCall, OperationFailed
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,

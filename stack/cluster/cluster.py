@@ -9,7 +9,7 @@ import select
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from hal.core.errors import HalError, InvalidCall
+from hal.core.facts import dataclass
 from stack.cluster.engine import Alive, JobEngine, Over
 from stack.cluster.files import ClusterFile, JobFile
 from stack.cluster.given import check_folder, check_script

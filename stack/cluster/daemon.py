@@ -10,13 +10,13 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Any
 
 from hal.core.errors import InvalidCall, PluginError
+from hal.core.facts import dataclass
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile
 from stack.cluster.server import Door, Server

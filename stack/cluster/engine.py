@@ -21,11 +21,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from hal.core.facts import dataclass
 from stack.cluster.files import ClusterFile, JobFile
 from stack.cluster.journal import Attempt
 from stack.cluster.users import User, open_own

@@ -7,13 +7,14 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from stack.cluster.files import ClusterFile, JobFile
 from stack.scheduler.events import Event, Share
 

@@ -14,10 +14,10 @@ import re
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from hal.core.errors import InvalidCall, PluginError
+from hal.core.facts import dataclass
 from stack.cluster.files import JobFile
 
 WATCH_S = 300

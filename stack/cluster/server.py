@@ -15,7 +15,7 @@ import secrets
 import socketserver
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from hal.core.errors import HalError, InvalidCall
+from hal.core.facts import dataclass
 from hal.net.handshake import uid_of
 from stack.cluster.client import SOCKET
 from stack.cluster.cluster import LiveCluster

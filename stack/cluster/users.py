@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 
 class NotAllowed(InvalidCall):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import nan
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 PREFIX = "HAL_WORLD_"
 """What the names of the variables begin with."""

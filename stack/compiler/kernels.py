@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster

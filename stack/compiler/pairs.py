@@ -11,9 +11,9 @@ for bit, where their number is a power of two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import Builder, add, binary, cast, index, mul
 from hal.tile.node import Node
 from hal.tile.size import hint, is_fixed

@@ -7,9 +7,10 @@ meaning; the runtime may overlap those that touch no common bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from hal.core.facts import dataclass
 from hal.core.values import Grid, KernelSource
 from hal.tile.node import Node, Type
 from hal.tile.size import Facts

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.errors import TileError
 from hal.tile.evaluate import Instance, value_of

@@ -7,11 +7,11 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.errors import OutOfMemory
+from hal.core.facts import dataclass
 from stack.fault.state import Array
 from stack.launch.keeping import HEADER, MAGIC, PAGE, Head, pages
 

@@ -10,9 +10,9 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from hal.core.facts import dataclass
 from stack.fault.compare import COMPARE_EVERY
 from stack.launch.faults import DISK_FULL, EPOCH, STEP, TORN_WRITE, JobFault, JobFaults
 from stack.launch.keeping import whole_step

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ import numpy as np
 from crc32c import crc32c
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.framework import Tensor, store

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from hal.tile.size import Facts
 from stack.compiler.program import GraphRequest

@@ -14,13 +14,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack.framework import store
 from stack.framework.errors import TracingError, where_called

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import store

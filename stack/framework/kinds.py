@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal.tile.size import Facts, is_symbolic
 from stack.framework.capture import Argument, Captured
 from stack.framework.tree import Spec, numbers, with_numbers

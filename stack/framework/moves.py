@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any, cast
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework.errors import TensorError

@@ -7,13 +7,13 @@ in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from stack.framework import autograd
 from stack.framework.devices import NDArray
 from stack.framework.errors import TensorError, absent, where_called

@@ -21,13 +21,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import dtypes, store

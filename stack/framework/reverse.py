@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.framework import store
 from stack.framework.cell import Cell, Hook, hooked, owners

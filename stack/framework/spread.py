@@ -7,10 +7,10 @@ that are captured with it are divided among the ranks, and nothing else can read
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import store

@@ -13,13 +13,14 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import dtypes, store

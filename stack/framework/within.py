@@ -11,12 +11,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.size import is_fixed

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 
 Number = int | float | bool

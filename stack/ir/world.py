@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, toposort
 from stack.ir.interpret import checked, evaluated, expanded
 from stack.ops import OPS, exchange_of, is_exchange, is_message

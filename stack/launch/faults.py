@@ -14,10 +14,10 @@ written to disk. `rank` is that of the epoch; `cut` and `agent-kill` happen to i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.wrappers.fault_plan import POSITIONS, check_hook, given_keys, read_plan
 
 STEP, EPOCH, KEEP = "step", "epoch", "keep"

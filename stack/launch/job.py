@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from hal.core.facts import dataclass
 from stack.launch.seats import Host, Seat
 
 

@@ -16,9 +16,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from hal.core.facts import dataclass
 
 MAGIC = b"HALSTATE"
 HEADER = struct.Struct("<8sQqQQQqQQ")

@@ -10,12 +10,13 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.net.loop import turn
 from stack.comm.store import StoreServer, Usage
 from stack.comm.world import World

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from stack.launch.job import (
     Alarm,
     Asked,

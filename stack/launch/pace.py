@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from statistics import median
+
+from hal.core.facts import dataclass
 
 SLOWER = 1.3
 """A rank is slow that takes so many times as long as its peers, in the median ..."""

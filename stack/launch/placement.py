@@ -4,13 +4,13 @@ Wang et al., SOSP 2023): purely."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from math import comb
 
 import numpy as np
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

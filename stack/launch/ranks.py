@@ -8,12 +8,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from hal.core.facts import dataclass
 from stack.comm.world import LINE, PREFIX
 from stack.launch.line import AgentLine, LineEnded
 from stack.launch.loop import unblocked

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
+
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

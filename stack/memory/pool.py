@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 
 from hal.core.device import Device
 from hal.core.errors import OutOfMemory
+from hal.core.facts import dataclass
 from hal.core.values import AllocOptions, Buffer, Region
 from stack.memory.slabs import SlabBlock, Slabs
 

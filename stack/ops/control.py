@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from typing import Any
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, substitute, toposort
 from stack.ops.adjoint import adjoints
 from stack.ops.binary import where

@@ -10,11 +10,11 @@ ranks there are many.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node
 from hal.tile.size import hint, is_fixed, less
 from stack import ops as g

@@ -7,8 +7,8 @@ all steps reads the weight once, for which its other operand, or its result, is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild, toposort
 from stack.ops.movement import broadcast, permute, reshape
 from stack.ops.operator import OpKind

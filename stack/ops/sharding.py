@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node
 from stack import ops as g
 

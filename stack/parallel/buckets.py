@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, toposort
 from stack import ops as g
 from stack.framework import Tensor

@@ -8,8 +8,8 @@ waits for what is computed before its use.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild, toposort
 from stack import ops as g
 from stack.ops import OPS, is_exchange

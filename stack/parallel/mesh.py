@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from stack.comm.engine.meeting import MeshLine
 from stack.comm.group import Group
 from stack.comm.store import Store

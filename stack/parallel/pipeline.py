@@ -4,11 +4,11 @@ rank of a pipeline computes of it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node, node, substitute, toposort
 from stack import ops as g
 from stack.framework import Tensor, default_generator, modes, store

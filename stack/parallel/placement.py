@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack.framework.flat import ALIGNMENT
 

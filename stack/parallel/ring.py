@@ -13,11 +13,12 @@ that come by, on every rank, and nothing that the mask leaves out, but half of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, prod
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node, substitute, toposort
 from stack import ops as g
 from stack.compiler.graph.trained import turned

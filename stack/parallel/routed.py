@@ -4,9 +4,9 @@ are, which is data."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack import ops as g
 from stack.parallel.convert import Line

@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 
 Pass = Literal["F", "B", "W"]
 PASSES: tuple[Pass, ...] = ("F", "B", "W")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import combinations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack.ir.pattern import number_of
 from stack.ops import OPS

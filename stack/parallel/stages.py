@@ -12,9 +12,10 @@ too, is sent like any other value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.tile.node import Node, node, rebuild, toposort
 from stack import ops as g
 from stack.ops import OPS

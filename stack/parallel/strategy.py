@@ -31,12 +31,13 @@ table, whose lines are those of `stack.parallel.schedule`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Literal
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from stack.parallel.placement import WHOLE, Placement, Sharded
 from stack.parallel.refusals import told
 from stack.parallel.schedule import (

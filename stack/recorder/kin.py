@@ -9,10 +9,11 @@ two of them differ, inferred once with symbols for what differs (`hal.tile.size`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Type
 from hal.tile.size import Facts
 from stack.recorder.window import Step, Window

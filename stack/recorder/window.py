@@ -8,11 +8,11 @@ the whole, in which the part is replaced.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Attrs, Node, node
 from stack import ops as g
 

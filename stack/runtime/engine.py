@@ -7,7 +7,6 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, error_for
+from hal.core.facts import dataclass
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY, quiet
 from hal.tile.size import Values

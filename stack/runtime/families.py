@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest, NeedsPlainSizes
 from stack.runtime.canonical import renumbered

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations_with_replacement, count
 from operator import gt, itemgetter
 from typing import Any
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node, substitute, toposort
 from hal.tile.size import Facts, Size, Values, is_symbolic
 from stack import ops as g

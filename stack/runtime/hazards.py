@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ nothing changes but where bytes are: results have the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from hal.core.facts import dataclass
 from stack.compiler.program import (
     BufferRef,
     Call,

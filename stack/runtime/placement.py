@@ -5,10 +5,11 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
+from hal.core.facts import dataclass
 from hal.core.values import ParamKind
 from stack.compiler.program import (
     BufferKind,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from hal.core.facts import dataclass
 from hal.core.values import (
     Command,
     CopyCommand,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from hal.core.facts import dataclass
 from stack.runtime.exchange import RankGroup
 from stack.runtime.memory import Arena, ArrayMemory
 from stack.runtime.programs import Programs

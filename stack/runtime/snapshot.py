@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import HalError, InvalidCall, error_for
+from hal.core.facts import dataclass
 from hal.core.values import Point, Region, Timeline, Waits
 from stack.runtime.array import Array
 from stack.runtime.stream import Stream

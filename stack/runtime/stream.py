@@ -7,10 +7,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hal.core.device import Device
 from hal.core.errors import DeadlineExceeded, DeviceLost, Failure, OperationFailed
+from hal.core.facts import dataclass
 from hal.core.values import HostMemory, Point, Region, Timeline, Waits
 
 DEPTH = 64

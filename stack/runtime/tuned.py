@@ -10,13 +10,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from hal.cache import Cache
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from stack.compiler.templates.blocking import Blocks, MatmulShape
 from stack.compiler.templates.schedule import (
     NO_CHOICES,

@@ -13,7 +13,9 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from hal.core.facts import dataclass
 
 EXACT = 3000
 """Partial choices that are looked at before the search for the best one is given up."""

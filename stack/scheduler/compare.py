@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
+from hal.core.facts import dataclass
 from stack.scheduler.simulate import Costs, Outcome, Simulation
 from stack.scheduler.spec import Backfill, Discipline, Rules
 from stack.scheduler.traces import Setting

@@ -3,8 +3,7 @@ never goes back."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hal.core.facts import dataclass
 from stack.scheduler.spec import HostSpec, JobSpec
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Any
+
+from hal.core.facts import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -7,12 +7,13 @@ import math
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
 
+from hal.core.facts import dataclass
 from stack.scheduler.events import Share
 from stack.scheduler.tally import Tally
 

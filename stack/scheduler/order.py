@@ -4,8 +4,9 @@ decides."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hal.core.facts import dataclass
 
 if TYPE_CHECKING:
     from stack.scheduler.gang import Gang

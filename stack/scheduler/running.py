@@ -4,11 +4,12 @@ that waits can have what it lacks."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict, SortedList
 
+from hal.core.facts import dataclass
 from stack.scheduler.gang import Gang, Reservation, State
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import (
     Admit,

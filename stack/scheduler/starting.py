@@ -4,9 +4,9 @@ reservation."""
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from operator import attrgetter
 
+from hal.core.facts import dataclass
 from stack.scheduler.books import Books
 from stack.scheduler.gang import Blocker, Bucket, Gang
 from stack.scheduler.moves import start

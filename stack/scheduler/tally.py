@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from hal.core.facts import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from stack.scheduler.gang import Gang, Holding
 from stack.scheduler.tally import Tally
 from stack.scheduler.topology import lowest

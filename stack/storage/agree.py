@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.storage.boxes import Box, FlatRange, TensorShard, rows_of
 from stack.storage.errors import Mismatch
 from stack.storage.layout import BLOCK, FILE_NBYTES, FileLayout, TensorInfo, code_of, layout_of

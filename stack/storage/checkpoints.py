@@ -7,7 +7,6 @@ import socket
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from stack.storage import copying, parity
 from stack.storage.agree import CheckpointLimits, Plans, Shards
 from stack.storage.background import Background, Saving

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from crc32c import crc32c
 
+from hal.core.facts import dataclass
 from stack.storage import parity
 from stack.storage.layout import File, rounded
 from stack.storage.manifest import Manifest, Parity

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from stack.storage.errors import StorageError
 from stack.storage.layout import DTYPES
 from stack.storage.memory import Bytes, aligned

@@ -6,7 +6,6 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
@@ -15,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.storage.errors import StorageError
 
 BLOCK = 8 << 20

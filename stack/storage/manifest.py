@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from crc32c import crc32c
 
+from hal.core.facts import dataclass
 from stack.storage.errors import Damaged, StorageError
 from stack.storage.layout import DTYPES, File, FileLayout, TensorInfo
 

@@ -9,13 +9,13 @@ alike, so bytes alone travel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from stack.storage.boxes import Rows
 from stack.storage.errors import StorageError
 from stack.storage.layout import FileLayout

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from stack.storage.errors import NoCheckpoint, StorageError
 from stack.storage.layout import File
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded

@@ -9,10 +9,11 @@ rank's state, but for less than a page a block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.storage.boxes import ReadPieces
 from stack.storage.layout import ALIGN, rounded
 from stack.storage.memory import Bytes, copy_past_cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from stack.storage.errors import Damaged, StorageError
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
 from stack.storage.store import NEW, BlobStore, whole_file

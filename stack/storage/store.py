@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from hal.core.facts import dataclass
 from stack.storage.memory import Bytes, aligned
 
 NEW = ".new"

@@ -4,10 +4,10 @@ copy or made from parity."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from crc32c import crc32c
 
+from hal.core.facts import dataclass
 from stack.storage.errors import Damaged, StorageError
 from stack.storage.layout import File
 from stack.storage.manifest import Manifest

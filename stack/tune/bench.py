@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OperationFailed
+from hal.core.facts import dataclass
 from hal.core.values import AllocOptions, Buffer, Launchable, Point, Program
 from hal.tile.numeric import NUMPY
 from stack.tune.check import difference

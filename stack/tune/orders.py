@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid, KernelSource
 
 

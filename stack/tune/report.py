@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from hal.core.facts import dataclass
 from stack.compiler.templates.blocking import Blocks, MatmulShape
 from stack.compiler.templates.schedule import Block, Problem, Schedule
 from stack.runtime.tuned import Record

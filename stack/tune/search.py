@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, sqrt
 from statistics import median
 from typing import Protocol
 
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from stack.tune.orders import Answer, Refusal, Stage, Trial
 
 ROUNDS = 3

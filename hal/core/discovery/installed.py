@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from hal.core.facts import dataclass
 
 PLUGINS = "hal.plugins"
 """The group in which a distribution names the modules of its plugins."""

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.discovery.installed import PLUGINS, EntryPoint, entry_points
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 
 FILE = "hal-plugin.toml"
 _KEYS = {"name": str, "contract": list, "features": list, "description": str}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.device import Device, Wrapper
@@ -18,6 +18,7 @@ from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.discovery.manifest import Found, Manifest, discover
 from hal.core.discovery.survey import PluginLook, survey
 from hal.core.errors import HalError, InvalidCall, PluginError
+from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 from hal.core.wrappers.named import DEFAULT_WRAPPERS, wrapper
 

@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hal.core.description import DeviceSummary
 from hal.core.discovery.manifest import Found
 from hal.core.errors import InvalidCall, PluginError
+from hal.core.facts import dataclass
 
 DEADLINE_VARIABLE = "HAL_SURVEY_S"
 DEADLINE_S = 10.0

@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from hal.core.description import GUESSED
 from hal.core.device import Device
 from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 
 Note = Callable[[str, object], None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass
 from random import Random
 
 from hal.core.errors import Failure, FailureKind
+from hal.core.facts import dataclass
 from hal.core.wrappers.fault_plan import SLOW, FaultPlan, PlannedFault, failure_kind
 
 

@@ -17,11 +17,12 @@ replaces the kind's usual scope.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import NoReturn, TypeVar
 
 from hal.core.errors import FailureKind, InvalidCall, Scope
+from hal.core.facts import dataclass
 
 SLOW = "slow"
 F = TypeVar("F")

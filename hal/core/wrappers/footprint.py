@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.core.values import (
     Argument,
     Buffer,

@@ -8,7 +8,8 @@ here: what one of its threads saw counts for all, so that no order is missed whi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from hal.core.facts import dataclass
 
 Key = int
 """A timeline: its number."""

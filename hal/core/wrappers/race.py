@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.core.values import Argument, Command, LaunchCommand, Region
 from hal.core.wrappers.footprint import Bound, Footprint, Touch, conflict, of_command, unordered
 

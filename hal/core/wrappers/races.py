@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
 
 from hal.core.device import Device
 from hal.core.errors import Failure, HalError
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,

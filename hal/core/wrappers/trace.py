@@ -15,13 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import HalError, InvalidCall, OperationFailed
+from hal.core.facts import dataclass
 from hal.core.spec import NOTICES, DeviceSpec, hookimpl, hooks
 from hal.core.values import Point
 from hal.core.wrappers.trace_events import (

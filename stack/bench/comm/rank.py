@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 from stack.bench.comm.device import DeviceMemory
 from stack.bench.comm.times import CollectiveTime, HostMemory, kind_of, rows_between_hosts, times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.choose.chooser import AlgorithmChooser, Demand
 from stack.comm.choose.measure import measure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch._C._dynamo import guards
 
+from hal.core.facts import dataclass
 from stack.bridge.torch._parts import capsule
 from stack.recorder.window import contiguous_strides
 

@@ -7,12 +7,13 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 
 import torch.distributed as dist
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 from stack.comm.world import World

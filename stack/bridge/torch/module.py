@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hal.core.facts import dataclass
 from stack.bridge.torch.names import NAME, index_of, used
 
 if TYPE_CHECKING:

@@ -13,13 +13,14 @@ import threading
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import torch
 
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from hal.tile.size import Facts
 from stack import ops as g

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hal.cache import cache_dir
 from hal.core.errors import PluginError
+from hal.core.facts import dataclass
 from stack.comm.choose.measured import (
     Measurement,
     measured_path,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from statistics import median
 
+from hal.core.facts import dataclass
 from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import Network
 from stack.comm.choose.override import DEVICE, ENGINE, PLAN_FILE, Override

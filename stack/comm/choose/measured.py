@@ -13,10 +13,10 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hal.cache import make_folder
+from hal.core.facts import dataclass
 from hal.files import write_whole
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.program import PlanKind

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from stack.comm.plan.error import PlanError
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate.table import ALGORITHMS
 from stack.comm.plan.program import PlanKind

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 
+from hal.core.facts import dataclass
 from stack.comm.choose.network import Network
 from stack.comm.plan.check_order import StepOrder
 from stack.comm.plan.go_on import GoOn, always

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from hal.core.facts import dataclass
 from stack.comm.choose.override import PLANS_VARIABLE
 from stack.comm.device.memory import is_open
 from stack.comm.group import Group

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind
 from stack.comm.engine.codes import DTYPES, KINDS, REDUCES, REDUCING
 from stack.comm.engine.library import ffi

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
+from hal.core.facts import dataclass
 from stack.comm.engine.codes import call_in_words
 from stack.comm.engine.library import lib
 from stack.comm.engine.meeting import MeshLine

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from hal.core.errors import DeadlineExceeded, InvalidCall, PluginError
+from hal.core.facts import dataclass
 from hal.net.handshake import (
     BACKLOG,
     CLAIM_NBYTES,

@@ -18,9 +18,10 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
+from hal.core.facts import dataclass
 from stack.comm.choose.choices import AlgorithmChoices, choices_in, own_choices, own_rules
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Connections, Deadline, Links, Listeners

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 from stack.comm.choose.choices import AlgorithmChoices
 from stack.comm.choose.chooser import AlgorithmChooser, Demand

@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
 from stack.comm.engine.call import NativeCall

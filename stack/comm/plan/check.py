@@ -4,8 +4,7 @@ memory, one of them writing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 from stack.comm.plan.check_order import order_of
 from stack.comm.plan.check_steps import check_header, check_steps

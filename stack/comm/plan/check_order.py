@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise
 
+from hal.core.facts import dataclass
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import NOTHING, Op, Program, Span, Step, blocks

@@ -7,8 +7,9 @@ by bit, and not up to association, in which it is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from stack.comm.plan.check_order import StepOrder
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn

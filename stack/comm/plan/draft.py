@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from hal.core.facts import dataclass
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.memory import RankMemory, memory_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, blocks, offsets
 
 FIELDS = (

@@ -46,11 +46,11 @@ all-to-all nothing fits chunk by chunk, so there every chunk of OUTPUT overlaps 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
 
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 
 

@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.program import ChunkPlace, Op, PlanKind, PointKind, Program, Span, Step

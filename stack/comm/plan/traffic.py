@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, offsets
 
 

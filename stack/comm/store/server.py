@@ -10,12 +10,13 @@ import socket
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from hal.core.facts import dataclass
 from hal.net.handshake import BACKLOG, STRANGERS, Acceptor, Known, Terms
 from hal.net.loop import turn
 from hal.net.seal import Seals

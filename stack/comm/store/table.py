@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from stack.comm.store.wire import COUNT, KEY_NBYTES, KEYS, VALUE_NBYTES, Code, Message
 
 TABLE_NBYTES = 256 << 20

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from hal.core.errors import DeadlineExceeded
+from hal.core.facts import dataclass
 from stack.comm.store.link import Link
 from stack.comm.store.wire import Code, Message, StoreError, WireError
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 
 from hal.core.errors import HalError
+from hal.core.facts import dataclass
 from hal.net.seal import TAG_NBYTES, Seals
 
 VALUE_NBYTES = 1 << 20

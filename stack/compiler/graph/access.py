@@ -9,10 +9,10 @@ therefore costs nothing, and an axis is split into two loops only when some view
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal.tile.size import divides, equal, is_fixed, is_one, less
 
 

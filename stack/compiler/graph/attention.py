@@ -8,9 +8,9 @@ exponent of its weight, an expression over the leaf `scores`: a scale, masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild, substitute, toposort
 from hal.tile.size import is_fixed
 from stack import ops as g

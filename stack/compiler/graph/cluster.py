@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import (
     Affine,

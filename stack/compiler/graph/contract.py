@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild, toposort
 from hal.tile.size import hint
 from stack import ops as build

@@ -8,11 +8,11 @@ into tiles alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import Affine, Axis, Guard, Index, Regroup, Wants
 from stack.compiler.graph.views import VIEWS

@@ -6,8 +6,7 @@ through windows, edges, crops or another order of axes is read where it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import Axis, Materialise, Split, Want, axis_index
 from stack.compiler.graph.cluster import Cluster, Homes, Nest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import Affine, Axis, Materialise, Want, axis_index
 from stack.compiler.graph.expr import Expr, Walk

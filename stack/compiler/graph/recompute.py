@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild
 from stack.compiler.graph.roots import base, choose_roots
 from stack.compiler.graph.turns import in_order

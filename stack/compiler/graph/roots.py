@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, toposort
 from hal.tile.size import equal, hint
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped

@@ -7,9 +7,9 @@ row of a block sees are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 
+from hal.core.facts import dataclass
 from stack.compiler.graph.access import Affine
 from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.expr import Apply, Constant, Expr, Iota

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from hal.tile.size import equal
 from stack.compiler.graph.access import Axis, Index, Materialise, Split, Want, axis_index

@@ -18,10 +18,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, substitute, toposort
 from hal.tile.size import hint, is_fixed
 from stack import ops as g

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import UnsupportedFormat
+from hal.core.facts import dataclass
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from stack.compiler.templates.family import Templates

@@ -19,11 +19,11 @@ turned, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,

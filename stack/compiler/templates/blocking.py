@@ -7,10 +7,11 @@ computed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.size import hint, is_fixed, known_divisor
 from stack.compiler.pairs import halved, levels
 

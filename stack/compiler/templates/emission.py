@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import Builder
 from hal.tile.kernel import Memory
 from hal.tile.node import Node

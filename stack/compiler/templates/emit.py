@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid, Param, ParamKind
 from hal.tile.build import Builder
 from hal.tile.kernel import Kernel, Memory

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic
 
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import Builder
 from hal.tile.node import Node

@@ -13,10 +13,10 @@ multiply-adds alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,

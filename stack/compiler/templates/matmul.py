@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,

@@ -19,11 +19,11 @@ rows enough for all: a lowering may fetch them once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, prod
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,

@@ -9,10 +9,10 @@ operand and of a column's, and hands it on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from stack.compiler.templates.blocking import MatmulShape, ceil_div, round_up
 from stack.compiler.templates.product import Elements
 

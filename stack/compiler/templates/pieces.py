@@ -7,10 +7,11 @@ side, without what edges leave out. It comes by one copy, which a device makes a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import add, binary, cast, const, index, mul, sub, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import Builder, Operand, binary, cast, index, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node

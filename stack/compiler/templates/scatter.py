@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, cast, const, mul, program_id, sub
 from hal.tile.kernel import Memory

@@ -8,10 +8,11 @@ differ by roundings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from stack.compiler.templates.blocking import Blocks, MatmulShape
 
 

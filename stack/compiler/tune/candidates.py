@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from stack.compiler.targets import choose
 from stack.compiler.templates import loop_costs
 from stack.compiler.templates.family import Search

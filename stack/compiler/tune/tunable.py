@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.description import DeviceInfo
+from hal.core.facts import dataclass
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.kernels import order_clusters
 from stack.compiler.program import GraphRequest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from hal.core.facts import dataclass
 from stack.framework.functions import tril
 from stack.framework.linalg import cholesky
 from stack.framework.tensor import Tensor

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.framework.expr.operand import as_float, meet, once
 from stack.ops.operator import Face, Operator

@@ -4,10 +4,10 @@ it takes. The types are generated."""
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from hal.core.facts import dataclass
 from stack.framework import functional as F
 from stack.framework.errors import absent
 from stack.framework.nn.module import Module

@@ -10,13 +10,13 @@ import bisect
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.framework.create import tensor
 from stack.framework.errors import absent
 from stack.framework.functions import stack

@@ -18,7 +18,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.framework.create import tensor
 from stack.framework.devices import set_default_device
 from stack.framework.random import manual_seed

@@ -6,13 +6,14 @@ from __future__ import annotations
 import io
 import tarfile
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hal.core.facts import dataclass
 from stack.comm.group import Group
 from stack.storage.data.order import permuted
 from stack.storage.data.shards import OpenShard, shards_in

@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 import tarfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from hal.core.facts import dataclass
 from stack.storage.errors import Damaged, StorageError
 
 INDEX = "index.jsonl"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind
 from stack.comm.plan.draft import Chunk, Draft
 from stack.comm.plan.generate.request import Request, draft

@@ -7,7 +7,7 @@ odd ones and the rest are the 2^k members (Thakur, Rabenseifner and Gropp, 2005)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

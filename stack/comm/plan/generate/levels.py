@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate.request import Request
 

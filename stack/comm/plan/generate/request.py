@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from stack.comm.plan.draft import Chunk, Draft
 from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import PlanKind, Program

@@ -4,8 +4,7 @@ that grow as log2(n) (Sanders, Speck and Träff, 2009)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hal.core.facts import dataclass
 from stack.comm.plan.generate.request import Partials, Request, draft
 from stack.comm.plan.program import Program
 

@@ -8,10 +8,10 @@ for each vector of b, each element of a (which fills a register), each vector of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from string import Template
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from stack.compiler.lower.mesh.loop import LoadedTile, ProductLoop
 from stack.compiler.templates.mesh_block import ROWS, VECTORS
 from stack.compiler.text.c import arith, casts

@@ -9,10 +9,10 @@ all of the mesh.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import binary, program_id
 from hal.tile.kernel import GLOBAL, SCRATCHPAD, Access, For, Kernel, Load, Memory, Statement, Store
 from hal.tile.node import Node, toposort

@@ -3,9 +3,8 @@ into the form in which it is multiplied."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.kernel import Wait
 from stack.compiler.lower.mesh.kernel import define_convert, define_turn, is_converted
 from stack.compiler.lower.mesh.loop import LoadedTile, ProductLoop

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import binary, cast, const, program_id
 from hal.tile.kernel import GLOBAL, Alloc, For, Kernel, Load, Memory, Statement
 from hal.tile.node import Node, Type, node, toposort

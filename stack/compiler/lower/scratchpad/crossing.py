@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import add, binary, sub
 from hal.tile.kernel import Access, For, Load, Memory
 from hal.tile.node import Node, substitute

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import add, binary, const, program_id
 from hal.tile.kernel import For, Statement
 from hal.tile.node import Node, Type, node, substitute, toposort

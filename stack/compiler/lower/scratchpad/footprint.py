@@ -4,10 +4,10 @@ where each is in a dense copy of them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import Operand, add, binary, index, mul, sub, where
 from hal.tile.node import Node
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from hal.tile.kernel import GLOBAL, For, If, Load, Memory, Statement, Store
 from hal.tile.node import Node
 from hal.tile.walk import accesses, defines, statements

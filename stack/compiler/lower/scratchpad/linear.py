@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import add, const, mul, sub
 from hal.tile.node import Node, toposort
 

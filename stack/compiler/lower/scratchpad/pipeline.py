@@ -7,9 +7,9 @@ written goes home while the next one is computed. What is the same for all windo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from hal.core.facts import dataclass
 from hal.tile.build import index
 from hal.tile.kernel import Memory
 from hal.tile.node import toposort

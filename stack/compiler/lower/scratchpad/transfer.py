@@ -4,10 +4,10 @@ scratchpad, which are done when the statement is."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from string import Template
 
+from hal.core.facts import dataclass
 from hal.tile.build import Operand, binary, index
 from hal.tile.kernel import Copy, Memory
 from hal.tile.node import Node

@@ -9,10 +9,11 @@ steps of one as fit (a strip of a loop, a window of instances).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.build import add, binary, index, mul
 from hal.tile.kernel import (
     SCRATCHPAD,

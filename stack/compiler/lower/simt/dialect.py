@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
+from hal.core.facts import dataclass
 from hal.tile.ops import TRANSCENDENTAL
 from stack.compiler.text.c.cuda_c import CUDA_C_TEXT
 from stack.compiler.text.c.dialect import Dialect

@@ -12,8 +12,9 @@ equal on all lanes as long as no other instance writes what they are loaded from
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hal.core.facts import dataclass
 from hal.tile.kernel import GLOBAL, For, Memory
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.apart import steps_apart

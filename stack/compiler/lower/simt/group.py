@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack.compiler.lower.simt.dialect import SimtDialect
 from stack.compiler.lower.simt.fence import Fence

@@ -8,8 +8,9 @@ the lane's number that other axes leave, lanes that differ in them hold the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True)

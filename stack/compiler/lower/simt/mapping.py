@@ -9,10 +9,10 @@ products are laid out in blocks, and what is computed with them follows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.kernel import (
     Access,
     Atomic,

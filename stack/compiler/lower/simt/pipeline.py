@@ -9,8 +9,9 @@ the same in every step are staged once, before the loop.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hal.core.facts import dataclass
 from hal.tile.kernel import For, Gather, Load
 from hal.tile.node import Node, toposort
 from hal.tile.walk import reads

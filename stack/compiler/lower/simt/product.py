@@ -3,8 +3,7 @@ its block of sums, which it keeps in registers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.lower.simt import vectors, wide
 from stack.compiler.lower.simt.group import ALIGNED, LANE, GroupText, cell

@@ -8,9 +8,8 @@ subgroup.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hal.core.description import DeviceInfo, MatrixUnit
+from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.lower.simt.dialect import SimtDialect
 from stack.compiler.lower.simt.group import ALIGNED, LANE, GroupText

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

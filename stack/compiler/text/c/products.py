@@ -7,9 +7,9 @@ loop is worth writing so that nothing is left to it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.kernel import For, Load
 from hal.tile.node import Node
 from stack.compiler.text.c.memory import element, space

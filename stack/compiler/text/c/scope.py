@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import CWriter

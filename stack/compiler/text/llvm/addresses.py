@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from hal.core.facts import dataclass
 from hal.tile.kernel import Access
 from hal.tile.node import Node
 from stack.compiler.text.llvm.bounds import bounds

@@ -8,9 +8,9 @@ with depth, not exponentially.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.kernel import (
     Alloc,
     Atomic,

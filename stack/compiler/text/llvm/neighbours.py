@@ -11,8 +11,8 @@ what is added to them is known to be a multiple, and a shift drops these bits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from hal.core.facts import dataclass
 from hal.tile.build import add, arange, binary, broadcast, cast, mul, reshape
 from hal.tile.kernel import For, Kernel
 from hal.tile.node import Node, node, rebuild, toposort

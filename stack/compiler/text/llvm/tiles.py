@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 
 from hal.core.description import MatrixUnit
+from hal.core.facts import dataclass
 from hal.tile.kernel import Gather, Load, Store
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
