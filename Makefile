@@ -3,7 +3,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Modules are compiled when they are first imported: few of PyTorch's ever are.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+# With the build tools of .venv itself, which all of our distributions share.
+EDIT := PYTHONWARNINGS=ignore:Editable $(INSTALL) --no-build-isolation
 TRAIN_ARGS ?=
 # One worker more than the two cores that the suite is made for: tests also wait.
 TEST_ARGS ?= -n 3 --dist worksteal
@@ -63,7 +66,7 @@ cuda-text: $(VENV)/dev.stamp
 
 # The pages of docs/ and the API from docstrings, in build/site.
 site: $(VENV)/base.stamp
-	$(INSTALL) --editable '.[docs]'
+	$(INSTALL) 'hal-accel[docs]'
 	$(BIN)/mkdocs build --quiet
 
 wheels: $(VENV)/base.stamp
@@ -77,17 +80,15 @@ clean:
 	rm -rf $(VENV) build plugins/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find hal hal_conformance hal_tools stack plugins tests -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
 
+# pip that Python brings can be years old, and takes three times as long to choose among versions.
 $(VENV)/base.stamp: pyproject.toml plugins/cpu/pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable '.[train]'
-	$(INSTALL) --editable plugins/cpu
+	$(INSTALL) --upgrade pip 'setuptools>=77' 'cffi>=1.17'
+	$(EDIT) --editable '.[train]' --editable plugins/cpu
 	touch $@
 
 # torch goes first and alone, so that no other package's requirements choose its version or build.
 $(VENV)/dev.stamp: $(VENV)/base.stamp plugins/opencl/pyproject.toml plugins/sunway_emu/pyproject.toml plugins/remote/pyproject.toml
 	$(INSTALL) torch==2.13.0
-	$(INSTALL) --editable '.[dev]'
-	$(INSTALL) --editable 'plugins/opencl[pocl]'
-	$(INSTALL) --editable plugins/sunway_emu
-	$(INSTALL) --editable plugins/remote
+	$(EDIT) 'hal-accel[dev]' --editable 'plugins/opencl[pocl]' --editable plugins/sunway_emu --editable plugins/remote
 	touch $@
