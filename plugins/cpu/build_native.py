@@ -26,5 +26,5 @@ ffibuilder.set_source(
     include_dirs=[str(NATIVE)],
     depends=sorted(str(path) for path in NATIVE.glob("*.h")),
     extra_compile_args=["-O2", "-std=gnu11", "-pthread", "-Wall", "-fno-math-errno"],
-    extra_link_args=["-pthread"],
+    extra_link_args=["-pthread", "-ldl"],
 )

@@ -1,13 +1,21 @@
 import gc
 import os
+import platform
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import erf, exp, tanh
 from pathlib import Path
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hal_plugin_cpu import isolated, jit, programs
+from hal_plugin_cpu.linking import linked
+from hal_plugin_cpu.processor import processor
+from hypothesis import given
 
 from hal.cache import Cache
 from hal.core.description import SpaceKind
@@ -112,7 +120,7 @@ def test_the_dots_that_the_processor_has_are_known_and_no_others(open_cpu):
     "word", ["defane", "i64.", "add?", "lo\N{LATIN SMALL LETTER A WITH ACUTE}d"]
 )
 def test_words_that_llvm_does_not_know_are_refused_at_once(rig, word, monkeypatch):
-    monkeypatch.setattr(programs, "compile_isolated", None)
+    monkeypatch.setattr(isolated, "compile_isolated", None)
     with pytest.raises(CompileError) as caught:
         load(rig.device, ENTRY.format(body=f"\n  %x = {word} i64 %b, 1"), "f")
     assert caught.value.line == 3
@@ -244,10 +252,11 @@ def test_another_text_entry_or_target_misses(open_rig, texts, compiled, tmp_path
     rig = open_rig(cache_dir=str(tmp_path))
     rig.load(texts["increment"], "increment", "bi")
     rig.load(texts["increment"] + "\n; changed", "increment", "bi")
-    monkeypatch.setattr("hal_plugin_cpu.jit.fingerprint", lambda: "another processor")
+    other = replace(processor(), name="another processor")
+    monkeypatch.setattr("hal_plugin_cpu.programs.processor", lambda: other)
     rig.load(texts["increment"], "increment", "bi")
     assert len(compiled) == 3
-    assert len(files(tmp_path)) == 3
+    assert len(files(tmp_path / "cpu")) == 3
 
 
 @pytest.mark.parametrize("useless", ["empty", "text", "elf", "other"])
@@ -262,13 +271,98 @@ def test_an_entry_that_cannot_be_linked_is_compiled_again(
         "empty": b"",
         "text": b"no object code",
         "elf": whole[:64],
-        "other": programs.compile_here(texts["add"], "add"),
+        "other": jit.compile_here(texts["add"], "add"),
     }
     cache.write(name, code[useless])
     check_increment(open_rig(cache_dir=str(tmp_path)), texts)
     assert cache.get(name) == whole
     check_increment(open_rig(cache_dir=str(tmp_path)), texts)
     assert compiled == ["increment"] * 2
+
+
+X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="LLVM links for other processors")
+
+COSINE = """
+declare double @cosh(double)
+@table = private unnamed_addr constant [2 x double] [double 1.0, double 2.0]
+define void @f(ptr %args, ptr %grid, i64 %begin, i64 %end) {
+  %out = load ptr, ptr %args
+  %x = load double, ptr getelementptr (double, ptr @table, i64 1)
+  %y = call double @cosh(double %x)
+  store double %y, ptr %out
+  ret void
+}
+"""
+"""A program with constants and a function of another library."""
+
+
+@pytest.mark.parametrize("linker", ["own", "llvm"])
+def test_code_finds_its_constants_and_functions(open_rig, tmp_path, monkeypatch, linker):
+    if linker == "llvm":
+        monkeypatch.setattr(programs, "linked", lambda code, entry: None)
+    rig = open_rig(cache_dir=str(tmp_path))
+    cell = rig.upload(np.zeros(1))
+    bound = rig.device.bind(rig.load(COSINE, "f", "b"), (cell,))
+    rig.device.launch(bound, (1, 1, 1), rig.timeline, ())
+    assert rig.download(cell, np.float64)[0] == np.cosh(2.0)
+
+
+@X86
+def test_the_objects_of_programs_need_no_linker():
+    code = linked(jit.compile_here(COSINE, "f"), "f")
+    assert code is not None
+    (line,) = [m for m in Path("/proc/self/maps").read_text().splitlines() if within(code.entry, m)]
+    assert line.split()[1] == "r-xp", "what runs is written by nobody"
+    code.close()
+    assert not any(within(code.entry, m) for m in Path("/proc/self/maps").read_text().splitlines())
+
+
+def within(address, line):
+    begin, end = (int(x, 16) for x in line.split()[0].split("-"))
+    return begin <= address < end
+
+
+@X86
+def test_an_unknown_function_is_for_llvm_to_refuse():
+    text = COSINE.replace("cosh", "no_such_function")
+    with pytest.raises(CompileError, match="no_such_function"):
+        jit.compile_here(text, "f")
+    code = jit.compile_here(COSINE, "f").replace(b"cosh", b"cosq")
+    assert linked(code, "f") is None
+    with pytest.raises(CompileError):
+        jit.Jit().link(code, "f")
+
+
+@X86
+@given(st.data())
+def test_a_damaged_object_is_linked_or_refused(data):
+    code = bytearray(jit.compile_here(COSINE, "f"))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(code) - 1))
+        code[at] = data.draw(st.integers(0, 255))
+    found = linked(bytes(code[: data.draw(st.integers(0, len(code)))]), "f")
+    if found is not None:
+        found.close()
+
+
+AGAIN = """
+import sys
+import numpy as np
+from hal_plugin_cpu.plugin import open_device
+from hal.core.values import LLVM_IR, KernelSource, OpenOptions
+device = open_device(0, OpenOptions(cache_dir=sys.argv[1]))
+device.load(KernelSource(LLVM_IR, sys.argv[2], "f", ()))
+print("llvmlite.binding" in sys.modules, device.describe())
+"""
+
+
+@X86
+@pytest.mark.slow
+def test_llvm_is_not_loaded_where_all_is_in_the_cache(tmp_path):
+    command = [sys.executable, "-c", AGAIN, str(tmp_path), COSINE]
+    told = [subprocess.check_output(command, text=True, timeout=60).split(" ", 1) for _ in "12"]
+    assert [loads for loads, _ in told] == ["True", "False"]
+    assert told[0][1].partition("facts=")[2] == told[1][1].partition("facts=")[2]
 
 
 def test_two_entries_in_one_text(rig, texts):

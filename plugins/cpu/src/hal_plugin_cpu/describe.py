@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import llvmlite
-import llvmlite.binding as llvm
-
 from hal.core.description import (
     DeviceInfo,
     Feature,
@@ -17,10 +14,11 @@ from hal.core.description import (
     NumericProfile,
 )
 from hal.core.dtypes import DType
-from hal_plugin_cpu import jit, machine
+from hal_plugin_cpu import machine
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.launches import MAX_GRID
 from hal_plugin_cpu.memory import spaces
+from hal_plugin_cpu.processor import Processor
 from hal_plugin_cpu.programs import FORMATS
 from hal_plugin_cpu.timelines import MAX_TIMELINES
 
@@ -67,9 +65,9 @@ def device_name(index: int) -> str:
     return f"cpu:{index}"
 
 
-def describe(shape: Shape) -> DeviceInfo:
+def describe(shape: Shape, processor: Processor) -> DeviceInfo:
     """The description of a device of that shape on this host."""
-    features = jit.features()
+    features = processor.features
     vector_nbytes, registers = next((w for f, w in _WIDTHS.items() if features.get(f)), (0, 0))
     # The hardware's own operations round correctly.
     ulp = _FUNCTIONS | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
@@ -79,7 +77,7 @@ def describe(shape: Shape) -> DeviceInfo:
         name=device_name(shape.index),
         plugin="cpu",
         description=summary(shape.threads),
-        fingerprint=jit.fingerprint(),
+        fingerprint=processor.fingerprint,
         contract=1,
         limits=Limits(
             grid=MAX_GRID,
@@ -109,9 +107,9 @@ def describe(shape: Shape) -> DeviceInfo:
         declared=shape.declared,
         facts={
             "processor": machine.processor(),
-            "target": llvm.get_host_cpu_name(),
-            "llvm": ".".join(map(str, llvm.llvm_version_info)),
-            "llvmlite": llvmlite.__version__,
+            "target": processor.name,
+            "llvm": processor.llvm,
+            "llvmlite": processor.llvmlite,
             "features": " ".join(sorted(name for name, has in features.items() if has)),
         },
     )

@@ -17,6 +17,7 @@ from hal_plugin_cpu.graphs import Graphs
 from hal_plugin_cpu.groups import Groups
 from hal_plugin_cpu.launches import Launches
 from hal_plugin_cpu.memory import Memory
+from hal_plugin_cpu.processor import processor
 from hal_plugin_cpu.programs import Programs
 from hal_plugin_cpu.session import SLICE_NS, Session
 from hal_plugin_cpu.timelines import Timelines
@@ -29,7 +30,7 @@ class CpuDevice:
     part; those below concern all parts."""
 
     def __init__(self, shape: Shape, cache_dir: str) -> None:
-        self._info = describe(shape)
+        self._info = describe(shape, processor(cache_dir))
         self._session = session = Session(
             self._info.name, shape.index, shape.threads, shape.capacity, shape.progress_s
         )

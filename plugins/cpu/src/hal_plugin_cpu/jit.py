@@ -1,9 +1,8 @@
-"""Compilation of `llvm-ir/1` for this host, with object code cached on disk."""
+"""Compilation of `llvm-ir/1` for this host, and its linker. To import this loads LLVM."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import itertools
 import re
 import threading
@@ -12,15 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-import llvmlite
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
 
 from hal.core.errors import CompileError
 from hal_plugin_cpu._native import ffi, lib
-
-CODEGEN = "3"
-"""Part of every cache key; changes when the way of compiling changes."""
+from hal_plugin_cpu.processor import processor
 
 _RUNTIME_SYMBOLS = ("__truncdfhf2", "__truncsfhf2", "__extendhfsf2", "__truncsfbf2")
 _MATHEMATICS = """
@@ -39,22 +35,6 @@ _PER_COMPILER = 128
 
 
 @cache
-def features() -> dict[str, bool]:
-    """The processor's features under LLVM's names."""
-    _initialise()
-    return dict(llvm.get_host_cpu_features())
-
-
-@cache
-def fingerprint() -> str:
-    """Identifies the processor as a target of code generation, with the compiler's version."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    facts = [llvm.get_host_cpu_name(), version, llvmlite.__version__, CODEGEN]
-    facts += sorted(name for name, has in features().items() if has)
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
-
-
-@cache
 def _initialise() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -70,7 +50,9 @@ def _target_machine() -> Any:
 
 @cache
 def _flags() -> str:
-    return ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features().items()))
+    return ",".join(
+        f"{'+' if has else '-'}{name}" for name, has in sorted(processor().features.items())
+    )
 
 
 def is_known(text: str) -> bool:
@@ -171,14 +153,8 @@ def _unlocked(name: str) -> Any:
     return getattr(llvm.ffi.lib, name)._cfn
 
 
-def cache_key(text: str, entry: str) -> str:
-    """The name of a program's object code for this processor and compiler."""
-    parts = (fingerprint(), entry, text)
-    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
-
-
 class Jit:
-    """Links object code into the process. Each linked object ends with `unlink`.
+    """LLVM's linker of object code into the process. Each linked object ends with its `close`.
 
     LLVM keeps a little memory of every linked object until its compiler ends, and a compiler until
     the last of its objects ends; so a compiler links `_PER_COMPILER` objects and is then replaced.
@@ -202,12 +178,20 @@ class Jit:
                 library = builder.export_symbol(entry).link(self._compiler, f"program{number}")
             except RuntimeError as error:
                 raise CompileError(f"the program cannot be linked: {error}", str(error)) from error
-            return library, library[entry]
+            return _Linked(self, library), library[entry]
 
-    def unlink(self, library: Any) -> None:
+    def close(self, library: Any) -> None:
         """Release the code."""
         with self._lock:
             library.close()
+
+
+class _Linked:
+    def __init__(self, jit: Jit, library: Any) -> None:
+        self._jit, self._library = jit, library
+
+    def close(self) -> None:
+        self._jit.close(self._library)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from typing import Any
@@ -13,9 +14,9 @@ from hal.core.values import LLVM_IR, KernelSource, Program
 from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED
-from hal_plugin_cpu.isolated import compile_isolated
-from hal_plugin_cpu.jit import Jit, cache_key, compile_here, is_known
+from hal_plugin_cpu.linking import Library, linked
 from hal_plugin_cpu.memory import strike_now
+from hal_plugin_cpu.processor import processor
 from hal_plugin_cpu.session import Session
 
 FORMATS = (LLVM_IR,)
@@ -30,9 +31,9 @@ class Programs:
     def __init__(self, session: Session, cache_dir: str) -> None:
         self._session = session
         self._cache = Cache(cache_dir, "cpu")
-        self._jit = Jit()
+        self._jit: Any = None
         self._lock = threading.Lock()
-        self._loaded: list[tuple[Any, Any]] = []
+        self._loaded: list[tuple[Any, Library]] = []
         weakref.finalize(self, _keep_running, session.native, self._loaded)
         self._numbers: dict[str, int] = {}
 
@@ -74,20 +75,38 @@ class Programs:
             if done:
                 self._loaded[:] = [entry for entry in self._loaded if entry not in done]
         for _, library in done:
-            self._jit.unlink(library)
+            library.close()
 
-    def _linked(self, source: KernelSource) -> tuple[Any, int]:
+    def _linked(self, source: KernelSource) -> tuple[Library, int]:
         """(library, address of the entry), from the cache where it is in it."""
         key = cache_key(source.text, source.entry)
         kept = self._cache.get(key)
         if kept is not None:
             try:
-                return self._jit.link(kept, source.entry)
+                return self._link(kept, source.entry)
             except CompileError:
                 self._cache.remove(key)
         code = compile_object(source.text, source.entry)
         self._cache.put(key, code)
-        return self._jit.link(code, source.entry)
+        return self._link(code, source.entry)
+
+    def _link(self, code: bytes, entry: str) -> tuple[Library, int]:
+        """As `_linked`, of object code. Raises CompileError for symbols that nobody defines."""
+        found = linked(code, entry)
+        if found is not None:
+            return found, found.entry
+        from hal_plugin_cpu.jit import Jit  # noqa: PLC0415  (which loads LLVM)
+
+        with self._lock:
+            self._jit = self._jit or Jit()
+        library, address = self._jit.link(code, entry)
+        return library, address
+
+
+def cache_key(text: str, entry: str) -> str:
+    """The name of a program's object code for this processor and compiler."""
+    parts = (processor().fingerprint, entry, text)
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def compile_object(text: str, entry: str) -> bytes:
@@ -95,6 +114,10 @@ def compile_object(text: str, entry: str) -> bytes:
 
     Raises CompileError with the compiler's log and the line.
     """
+    # Imported here, since they load LLVM, which nobody needs who finds all programs in the cache.
+    from hal_plugin_cpu.isolated import compile_isolated  # noqa: PLC0415
+    from hal_plugin_cpu.jit import compile_here, is_known  # noqa: PLC0415
+
     return compile_here(text, entry) if is_known(text) else compile_isolated(text, entry)
 
 

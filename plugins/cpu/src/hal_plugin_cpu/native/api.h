@@ -123,6 +123,11 @@ double hc_dot_rate(int unit);
 int hc_allow_tiles(void);
 void *hc_symbol(const char *name);
 
+/* link.c */
+typedef struct { void *memory; int64_t nbytes; void *entry; } hc_code;
+int hc_link(const char *object, int64_t nbytes, const char *entry, hc_code *out);
+void hc_unlink(hc_code *code);
+
 /* vet.c */
 enum hc_vet { HC_VET_RISKY = 0, HC_VET_STRANGE = 1, HC_VET_KNOWN = 2 };
 int hc_vet(const char *text, int64_t nbytes);
