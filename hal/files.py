@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -70,7 +69,7 @@ def clear_parts(folder: int, name: str | None = None) -> None:
 def _begun(folder: int, name: str, mode: int) -> tuple[str, int]:
     """A new temporary file's name, and its descriptor, which holds its lock."""
     while True:
-        part = f".{name}.{secrets.token_hex(8)}.part"
+        part = f".{name}.{os.urandom(8).hex()}.part"
         file = os.open(part, _NEW, mode, dir_fd=folder)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -132,16 +132,20 @@ def toposort(
     it, once; deterministic, without recursion."""
     seen: set[Node] = set()
     for root in roots:
-        stack: list[tuple[Node, bool]] = [(root, False)]
+        stack: list[Node | None] = [root]
         while stack:
-            current, expanded = stack.pop()
-            if expanded:
-                yield current
+            current = stack.pop()
+            if current is None:  # all that the next one depends on has been
+                expanded = stack.pop()
+                assert expanded is not None, "a node lies below each mark"
+                yield expanded
             elif current not in seen:
                 seen.add(current)
-                stack.append((current, True))
                 srcs = current.srcs if below is None else below(current)
-                stack.extend((s, False) for s in reversed(srcs) if s not in seen)
+                if srcs:
+                    stack += (current, None, *[s for s in reversed(srcs) if s not in seen])
+                else:
+                    yield current
 
 
 def substitute(roots: Iterable[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -97,6 +96,8 @@ def _fma_one(a: float, b: float, c: float) -> float:
         return a * b + c
     if not math.isfinite(c):
         return c
+    from fractions import Fraction  # noqa: PLC0415  (it brings decimal numbers; few programs come here)
+
     product = Fraction(a) * Fraction(b)
     exact = product + Fraction(c)
     if exact == 0:

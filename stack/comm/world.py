@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import field, replace
 from math import nan
@@ -163,7 +162,7 @@ def taken(rank: int, process: int, host: str) -> str:
     """Why this process cannot be a rank."""
     return (
         f"rank {rank} is taken by process {process} on host {host}; this is process {os.getpid()} "
-        f"on {socket.gethostname()}. A child that a rank starts inherits its environment, but not "
+        f"on {os.uname().nodename}. A child that a rank starts inherits its environment, but not "
         f'its place: guard the main module by `if __name__ == "__main__":`, or remove {PREFIX}* '
         "from the child's environment"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +58,8 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
     if instead := INSTEAD.get(f"{space}.{name}"):
         return AttributeError(f"{space}.{name} is not here; instead: {instead}", name=name)
     # Every import from a module asks it for its __path__.
+    from difflib import get_close_matches  # noqa: PLC0415  (for a message alone)
+
     near = [] if name.startswith("__") else get_close_matches(name, list(present), 3)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
     return AttributeError(f"{space}.{name} is not here{hint}", name=name)

@@ -16,7 +16,7 @@ seed is that of the main thread plus its number, spread over 64 bits: no two thr
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -204,7 +204,7 @@ def _kept(x: Node, keep: Node, scale: float) -> Node:
 
 record(_kept)
 
-_seed = [secrets.randbits(64)]
+_seed = [int.from_bytes(os.urandom(8), "little")]
 """Of the main thread."""
 
 _APART = 0x9E3779B97F4A7C15
@@ -244,7 +244,7 @@ def initial_seed() -> int:
 
 def seed() -> int:
     """Begin the stream of a seed that nobody chose, on every device, and say it."""
-    chosen = secrets.randbits(63)
+    chosen = int.from_bytes(os.urandom(8), "little") >> 1
     manual_seed(chosen)
     return chosen
 

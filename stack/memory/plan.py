@@ -3,9 +3,10 @@ there for something else. Pure."""
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from hal.core.facts import dataclass
@@ -111,8 +112,13 @@ def _orders(blocks: Sequence[Lifetime]) -> Iterable[list[int]]:
     yield sorted(indices, key=lambda i: (-blocks[i].last, blocks[i].first))
     # First the blocks of the step with the most in use, long-lived ones at the bottom.
     steps = sorted({b.first for b in blocks})
-    pressure = {s: sum(b.nbytes for b in blocks if b.first <= s <= b.last) for s in steps}
-    peak = [max((pressure[s] for s in steps if b.first <= s <= b.last), default=0) for b in blocks]
+    spans = [(bisect_left(steps, b.first), bisect_right(steps, b.last)) for b in blocks]
+    change = [0] * (len(steps) + 1)
+    for b, (low, high) in zip(blocks, spans, strict=True):
+        change[low] += b.nbytes
+        change[high] -= b.nbytes
+    pressure = list(accumulate(change))
+    peak = [max(pressure[low:high], default=0) for low, high in spans]
     length = [b.last - b.first for b in blocks]
     yield sorted(range(len(blocks)), key=lambda i: (-peak[i], -length[i], -blocks[i].nbytes))
 
@@ -149,7 +155,8 @@ class _Memory:
             gap = offset - top
             if gap >= nbytes and (best < 0 or gap - nbytes < slack):
                 best, slack = top, gap - nbytes
-            top = max(top, end)
+            if end > top:
+                top = end
         if self.nbytes is not None and self.nbytes - top >= nbytes:
             rest = self.nbytes - top - nbytes
             if best < 0 or rest < slack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
+from struct import Struct
 
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, constant, quiet
@@ -27,12 +28,19 @@ def identity(kind: str, dtype: DType) -> float | int:
     return {"sum": 0, "prod": 1, "min": highest(dtype), "max": lowest(dtype)}[kind]
 
 
+_SINGLE = Struct("f")
+_LARGEST = DType.F32.largest
+
+
 def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
     """The Python number that equals `value` rounded to `dtype`: float, int or bool by its kind.
 
     Raises GraphError for an integer out of range, for a float that is not whole where an integer is
     due, and for what is no real number.
     """
+    if type(value) is float and dtype is DType.F32 and abs(value) <= _LARGEST:
+        single: float = _SINGLE.unpack(_SINGLE.pack(value))[0]  # as below, in less time
+        return single
     given: object = value  # whatever a user wrote beside a tensor
     if is_symbolic(given) and (dtype.is_float or (dtype.is_int and terms_of(given) is not None)):
         return value  # rounded when it is known

@@ -162,14 +162,15 @@ class Operator:
 
     def _checked(self, srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
         fits = self.arity is None or len(srcs) == self.arity
-        if not fits or attrs.keys() - self.marks != self.attrs:
+        if not fits or (attrs.keys() != self.attrs and attrs.keys() - self.marks != self.attrs):
             count = "any number of" if self.arity is None else self.arity
             names = f"attributes {', '.join(sorted(self.attrs))}" if self.attrs else "no attributes"
             raise GraphError(f"needs {count} operands and {names}")
-        for i in self.data or range(len(srcs)):
-            if srcs[i].dtype is not srcs[self.data[0] if self.data else 0].dtype:
+        operands = [srcs[i] for i in self.data] or srcs
+        for operand in operands:
+            if operand.dtype is not operands[0].dtype:
                 raise GraphError("operands have different element types; cast them first")
-            if srcs[i].dtype not in self.dtypes:
+            if operand.dtype not in self.dtypes:
                 known = ", ".join(d.short for d in DType if d in self.dtypes)
                 raise GraphError(f"takes {known}; cast to one of them")
         return self.rule(srcs, attrs, asked)

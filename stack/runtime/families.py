@@ -157,7 +157,7 @@ class Families:
 
     def compiled_alone(self, request: GraphRequest) -> CompiledGraph:
         """The request compiled for its own numbers and sizes. Raises what compiling raises."""
-        return self._compile(renumbered(request))
+        return self._compile(request)
 
     @property
     def have_sizes(self) -> bool:

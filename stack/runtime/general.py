@@ -67,10 +67,15 @@ def parts(request: GraphRequest) -> Parts:
     skeleton: list[Any] = []
     sizes: list[int] = []
     values: list[Number] = []
+    shapes: dict[tuple[int, ...], tuple[Row, list[int]]] = {}
+    """Of each the part that is fixed, and its sizes."""
     for n in (*request.inputs, *(n for n in toposort(request.outputs) if n.op != "input")):
-        fixed = tuple([d if d < 2 else -1 for d in n.shape])
-        sizes += [d for d in n.shape if d >= 2]
-        attrs: Any = n.attrs
+        shape, attrs = n.type.shape, n.attrs
+        if shape not in shapes:
+            fixed = tuple([d if d < 2 else -1 for d in shape])
+            shapes[shape] = fixed, [d for d in shape if d >= 2]
+        fixed, own = shapes[shape]
+        sizes += own
         if n.op == "const":
             values.append(n["value"])
             attrs = ()
@@ -85,9 +90,9 @@ def parts(request: GraphRequest) -> Parts:
         skeleton.append(
             (
                 n.op != "input" and n.op,
-                n.dtype.short,
+                n.type.dtype.short,
                 fixed,
-                repr(attrs) if n.op != "input" else "",
+                repr(attrs) if attrs and n.op != "input" else "",
                 [at[s] for s in n.srcs],
             )
         )

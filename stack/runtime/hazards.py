@@ -106,6 +106,8 @@ class _History:
         """Cut pieces at the span's ends; give those that make up the span, filling its holes."""
         low, high = self._range(span)
         old = self._pieces[low:high]
+        if len(old) == 1 and old[0].begin == span.begin and old[0].end == span.end:
+            return old
         before = [p.part(p.begin, span.begin) for p in old[:1] if p.begin < span.begin]
         behind = [p.part(span.end, p.end) for p in old[-1:] if p.end > span.end]
         inside = [p.part(max(p.begin, span.begin), min(p.end, span.end)) for p in old]

@@ -14,6 +14,7 @@ from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.templates.schedule import NO_CHOICES
+from stack.runtime.canonical import renumbered
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
 from stack.runtime.tuned import read_choices
@@ -26,7 +27,7 @@ def engine_of(
     device: Device,
     timeout_s: float = TIMEOUT_S,
     cache_dir: str = "",
-    heard: Heard = lambda request: None,
+    heard: Heard | None = None,
 ) -> Engine:
     """A new engine on an open device, with the compiler and the operations of this package.
 
@@ -38,21 +39,23 @@ def engine_of(
     def compile(request: GraphRequest) -> CompiledGraph:
         from stack.compiler.compile import compile_graph  # noqa: PLC0415  (not to start from caches)
 
-        return compile_graph(request, device.info, choices)
+        # Equal structures compile to equal programs.
+        return compile_graph(renumbered(request), device.info, choices)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
 
     def told(request: GraphRequest) -> CompiledGraph:
         if request.facts is not None:  # such a graph is no problem to tune, and no entry of a file
             return compile(request)
-        heard(request)
+        if heard is not None:
+            heard(renumbered(request))
         return kept(request)
 
     return Engine(device, told, timeout_s)
 
 
 def engine_for(
-    name: str, wrappers: Sequence[str | Wrapper] | None = None, heard: Heard = lambda request: None
+    name: str, wrappers: Sequence[str | Wrapper] | None = None, heard: Heard | None = None
 ) -> Engine:
     """The engine of the device `name` ("cpu:0"), opened at the first call and closed at exit.
 

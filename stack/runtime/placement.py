@@ -192,7 +192,10 @@ def _parts(life: Lifetime, used: Sequence[tuple[int, int, int]]) -> tuple[Part, 
     place = {end: i for i, end in enumerate(ends)}
     for begin, end, at in used:
         for i in range(place[begin], place[end]) if begin in place else ():
-            first[i], last[i] = min(first[i], at), max(last[i], at)
+            if at < first[i]:
+                first[i] = at
+            if at > last[i]:
+                last[i] = at
     found: list[Part] = []
     for (begin, end), i, j in zip(pairwise(ends), first, last, strict=False):
         i, j = min(i, j), max(i, j)

@@ -7,7 +7,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
@@ -53,6 +52,9 @@ class Programs:
             new[source] = self._new(source)
             took_s = time.perf_counter() - began
         if missing:
+            # Imported here, since nothing is compiled where all is in caches.
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
             missing.reverse()
             with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
                 new.update(zip(missing, pool.map(self._new, missing), strict=True))

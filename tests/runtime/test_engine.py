@@ -30,6 +30,7 @@ from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as build
 from stack.compiler.program import GraphRequest
+from stack.runtime.canonical import structure
 from stack.runtime.engine import Engine
 from stack.runtime.plan import Plan
 
@@ -174,7 +175,7 @@ def test_plans_of_equal_structure_are_compiled_once(engine, calls, monkeypatch):
     first = engine.plan(request(3, calls))
     assert engine.plan(request(5, calls)) is first
     (only,) = seen
-    assert only == request(0, calls)
+    assert structure(only) == structure(request(0, calls))
     assert engine.get(first.run([engine.put(np.ones(100), DType.F32)])[0]).sum() == 200
 
 

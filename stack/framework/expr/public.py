@@ -52,10 +52,10 @@ SPECIAL: dict[str, Public] = {}
 LINALG: dict[str, Public] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Public:
-    """An operator that users call. `expression` takes nodes where they give tensors, and gives
-    nodes, or a list or named tuple of them, where they get tensors."""
+    """An operator that users call, each one object. `expression` takes nodes where they give
+    tensors, and gives nodes, or a list or named tuple of them, where they get tensors."""
 
     expression: Callable[..., Any]
     face: Face

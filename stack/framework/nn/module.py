@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 from hal.core.dtypes import DType
@@ -171,6 +170,8 @@ class Module:
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r} yet: super().__init__() was not called"
             )
+        from difflib import get_close_matches  # noqa: PLC0415  (for a message alone)
+
         near = get_close_matches(name, [n for n in dir(self) if not n.startswith("_")], 3)
         hint = f"; the nearest names are {', '.join(near)}" if near else ""
         raise AttributeError(

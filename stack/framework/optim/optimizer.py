@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
@@ -469,6 +468,8 @@ class Optimizer:
         params = [given] if isinstance(given, Tensor) else list(given)
         extra = _settings(group)
         for name in set(extra) - {"params", *self.defaults}:
+            from difflib import get_close_matches  # noqa: PLC0415  (for a message alone)
+
             if near := get_close_matches(name, self.defaults, cutoff=0.75):
                 raise TensorError(f"unknown settings {[name]}; did you mean {near[0]!r}?")
         seen = {id(p) for g in self.param_groups for p in g["params"]}
