@@ -66,7 +66,7 @@ SAMPLED = (
 
 FEW, BLIND = 12, 24
 """So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
-MOST_S = 8.0
+MOST_S = 4.0
 BY_NAME = {fault.name: fault for fault in ALL}
 
 

@@ -33,7 +33,8 @@ from tests.ops.convolutions import (
 )
 
 TARGETS = {"simd": SIMD, "simt": shared(64), "mesh": meshed(2, 2), "scratchpad": meshed(1, 1)}
-COUNTS = {"cpu:0": 8, "opencl:0": 2, "sunway:0": 2}
+COUNTS = {"cpu:0": 4, "opencl:0": 1, "sunway:0": 1}
+"""How many convolutions each device is given, drawn in each run."""
 PLAIN = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=True)
 FIRST = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=False)
 
@@ -80,10 +81,9 @@ def test_windows_and_products_are_convolutions(seed: int) -> None:
     np.testing.assert_allclose(found, torch_convolution(c, *arrays.values()), 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("seed", range(4))
-def test_kernels_agree_with_the_interpreter(seed: int, info) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize(("target", "seed"), sample("windows", list(product(TARGETS, range(4))), 6))
+def test_kernels_agree_with_the_interpreter(target: str, seed: int) -> None:
+    rng, info = np.random.default_rng(seed), TARGETS[target]
 
     def run(outputs: Sequence[Node], arrays: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
         return run_lowered(outputs, list(arrays), list(arrays.values()), (), info)[0]
@@ -94,7 +94,7 @@ def test_kernels_agree_with_the_interpreter(seed: int, info) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_devices_agree_with_the_interpreter(name: str) -> None:
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(stream(f"convolutions on {name}").randrange(1 << 30))
     for evaluate in on_device(name):
         for _ in range(COUNTS[name]):
             assert_agrees(random_convolution(rng, 5), evaluate, rng)

@@ -45,7 +45,7 @@ def evaluate(request):
         yield run
 
 
-CHOSEN = sample("on a device", EVERY, 120)
+CHOSEN = sample("on a device", EVERY, 60)
 """Drawn in each run: all of them cost minutes."""
 
 
@@ -77,7 +77,7 @@ ONE_IN = {"groups": 1, "alone": 0, "cores": 3}
 of these one in so many has its turn; none at 0."""
 
 
-MOST = 48
+MOST = 24
 """So many of these cases are drawn in each run."""
 
 
@@ -117,7 +117,7 @@ def test_other_devices_compute_what_the_reference_says(request, engine, op, data
     assert_close(engine.get(array), expected, n.dtype)
 
 
-@pytest.mark.parametrize("op", SLOPED)
+@pytest.mark.parametrize("op", sample("gradients on a device", SLOPED, 30))
 @settings(FEW, max_examples=3)
 @given(data=st.data())
 def test_device_computes_the_gradient_as_the_interpreter_does(evaluate, op, data):

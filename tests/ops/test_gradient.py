@@ -12,11 +12,19 @@ from stack import ops as g
 from stack.ir.interpret import interpret
 from stack.ir.verify import verify
 from stack.ops import OPS
+from tests.draw import sample
 from tests.ops.cases import SAMPLED, Maker, drawn
 
 SLOPED = sorted(name for name in SAMPLED if OPS[name].gradient is not None)
 STOPPING = {"detached"}
 """Through which no derivative flows, whatever its slope."""
+COMPARED = sample("slopes", [op for op in SLOPED if op != "cast"], 30)
+"""Drawn in each run, as `TYPED` is: hypothesis alone takes seconds for all of them."""
+TYPED = sample(
+    "types of gradients",
+    [(op, d) for op in SLOPED for d in sorted(d for d in DType if d.is_float)],
+    120,
+)
 FLAT = [op for op in SAMPLED if op not in {*SLOPED, *STOPPING} and DType.F64 in OPS[op].dtypes]
 STEP = 1e-6
 settings.register_profile("exact", derandomize=True, deadline=None, database=None)
@@ -44,7 +52,7 @@ def slope(n, d, inputs, direction):
     return (loss(STEP) - loss(-STEP)) / (2 * STEP)
 
 
-@pytest.mark.parametrize("op", [op for op in SLOPED if op != "cast"])
+@pytest.mark.parametrize("op", COMPARED)
 @settings(max_examples=25)
 @given(data=st.data())
 def test_gradient_agrees_with_central_differences(op, data):
@@ -72,8 +80,7 @@ def test_operators_without_a_gradient_are_flat_or_give_no_floats(op, data):
         assert slope(n, g.full_like(n, 1), m.inputs, moved) == 0
 
 
-@pytest.mark.parametrize("dtype", sorted(d for d in DType if d.is_float))
-@pytest.mark.parametrize("op", SLOPED)
+@pytest.mark.parametrize(("op", "dtype"), TYPED)
 @settings(max_examples=5)
 @given(data=st.data())
 def test_gradients_have_the_operands_types_and_are_valid_graphs(op, dtype, data):
