@@ -208,21 +208,23 @@ def _trained(model, device, optimizer):
 
 
 @pytest.mark.slow
-def test_fused_optimizers_and_scalers_step_as_on_the_cpu():
-    """A recurrent model, whose cell is one operator on a device. A step whose gradients are not
-    finite is left out."""
+def test_a_fused_optimizer_and_a_scaler_step_as_on_the_cpu():
+    """One of the optimizers, which is drawn, on a recurrent model, whose cell is one operator on a
+    device. A step whose gradients are not finite is left out."""
     torch.manual_seed(1)
     model = torch.nn.GRU(2, 3)
-    for kind, options in (
-        (torch.optim.AdamW, {"amsgrad": True}),
-        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
-        (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
-    ):
-        make = lambda p, k=kind, o=options: k(p, lr=0.1, fused=True, **o)
-        theirs, mine = (_trained(model, d, make) for d in ("cpu", "hal"))
-        for a, b in zip(mine[0], theirs[0], strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-        assert mine[1] == theirs[1]
+    kind, options = stream("fused optimizers").choice(
+        [
+            (torch.optim.AdamW, {"amsgrad": True}),
+            (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+            (torch.optim.Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
+        ]
+    )
+    make = lambda p: kind(p, lr=0.1, fused=True, **options)
+    theirs, mine = (_trained(model, d, make) for d in ("cpu", "hal"))
+    for a, b in zip(mine[0], theirs[0], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert mine[1] == theirs[1]
 
 
 def test_samples_of_gamma_have_torchs_gradient_in_each_of_its_ranges():
@@ -385,12 +387,14 @@ def test_parts_of_gamma_distributions_on_both_sides_of_where_their_formulas_chan
     at = [abs(draw.gauss(a, 3 * a**0.5)) + 1e-3 for a in shape[:49]]
     at += [0.0, 1.0, 0.0, math.inf, 2.0, math.inf, 1.0, -1.0, 0.5, 19.0, 1.1]
     wide = [torch.tensor(v, dtype=torch.float64) for v in (shape, at)]
-    for dtype, within in ((torch.float32, 1e-5), (torch.float64, 4e-9)):
+    functions = draw.sample([torch.igamma, torch.igammac], 2)  # each has seconds of kernels
+    for dtype, within, function in zip(
+        (torch.float32, torch.float64), (1e-5, 4e-9), functions, strict=True
+    ):
         given = [v.to(dtype) for v in wide]
-        for function in (torch.igamma, torch.igammac):
-            wanted = function(*[v.double() for v in given]).to(dtype)
-            mine = function(*[v.to("hal") for v in given]).cpu()
-            torch.testing.assert_close(mine, wanted, rtol=0, atol=within, equal_nan=True)
+        wanted = function(*[v.double() for v in given]).to(dtype)
+        mine = function(*[v.to("hal") for v in given]).cpu()
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=within, equal_nan=True)
     grads = []
     for device in ("cpu", "hal"):
         a, x = (v[:49].to(device) for v in wide)

@@ -5,8 +5,9 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.bridge import torch_suite
+from tests.draw import sample
 
-SOME = (
+SOME = (  # of which each run draws a few
     "test_all_gather_coalesced_with_empty",
     "test_all_reduce_coalesced_full_group_sum",
     "test_gather_checks",
@@ -23,4 +24,5 @@ SOME = (
 
 @pytest.mark.slow
 def test_some_of_the_tests_that_gloo_passes():
-    assert torch_suite.outcomes("hal", SOME) == dict.fromkeys(SOME, "passed")
+    drawn = sample("tests of torch", SOME, 5)
+    assert torch_suite.outcomes("hal", drawn) == dict.fromkeys(drawn, "passed")

@@ -4,12 +4,17 @@ import sys
 
 import pytest
 
+from tests.draw import sample
+
 pytestmark = pytest.mark.slow
 
-DEVICES = [
-    pytest.param(name, marks=pytest.mark.device(name))
-    for name in ("cpu:0", "reference:0", "opencl:0", "sunway:0")
-]
+
+def devices(what, *others):
+    """The host's processor and one of the others, which is drawn: what a process does at its end
+    is the same code for all, each of which takes seconds to compile for."""
+    names = ["cpu:0", *sample(what, others, 1)]
+    return [pytest.param(name, marks=pytest.mark.device(name)) for name in names]
+
 
 EXIT = """
 import atexit, sys, threading, time
@@ -69,7 +74,7 @@ print("ends", flush=True)
 """
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", devices("ends", "reference:0", "opencl:0", "sunway:0"))
 def test_a_process_ends_whatever_still_uses_a_device(commands, name):
     """`communicate` has a deadline: a hang fails here."""
     done = commands.ended(commands.start(sys.executable, "-c", EXIT, name))
@@ -148,7 +153,7 @@ def forked(commands, name):
     return said
 
 
-@pytest.mark.parametrize("name", DEVICES[:2] + DEVICES[3:])
+@pytest.mark.parametrize("name", devices("forks", "reference:0", "sunway:0"))
 def test_a_forked_process_opens_its_devices_anew(commands, name):
     """It computes with what it makes, and is told of what stayed in its parent."""
     said = forked(commands, name)

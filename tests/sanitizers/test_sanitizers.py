@@ -112,7 +112,9 @@ def test_a_planted_fault_is_found_in_a_grandchild(sanitizer, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", Sanitizer, ids=lambda sanitizer: sanitizer.name.lower())
+@pytest.mark.parametrize(
+    "sanitizer", sample("stress", Sanitizer, 1), ids=lambda sanitizer: sanitizer.name.lower()
+)
 def test_the_cpu_plugin_stands_many_threads(sanitizer, tmp_path):
     skip_where_it_cannot_run(sanitizer)
     program = tmp_path / "stress"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.draw import stream
 
-SAMPLE = 100
+SAMPLE = 50
 HAL = str(Path(sys.executable).with_name("hal"))
 
 
