@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from inspect import Parameter, signature
-from typing import Any
+from inspect import CO_VARARGS, unwrap
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,29 @@ from stack.recorder import _walk as walk
 _LISTS = (list, tuple)
 
 
+class _Parameters(NamedTuple):
+    """The names of an expression's parameters; those that may be given by place or by keyword; and
+    whether it takes any number by place."""
+
+    own: list[str]
+    by_place: list[str]
+    takes_many: bool
+
+
 @cache
-def _parameters(public: Public) -> tuple[Parameter, ...]:
-    """The expression's parameters."""
-    return tuple(signature(public.expression).parameters.values())
+def _parameters(public: Public) -> _Parameters:
+    # As `inspect.signature` tells them, which takes long for some hundred functions.
+    code = unwrap(public.expression).__code__
+    takes_many = bool(code.co_flags & CO_VARARGS)
+    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    by_place = names[code.co_posonlyargcount : code.co_argcount]
+    return _Parameters(names, by_place, takes_many)
 
 
 @cache
 def _keywords(public: Public) -> dict[str, str]:
     """What programs call parameters by, besides their own names."""
-    own = [p.name for p in _parameters(public)]
+    own = _parameters(public).own
     named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
     named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
     return {keyword: n for keyword, n in {**named, **dict(public.face.named)}.items()
@@ -41,11 +54,9 @@ def function_of(public: Public) -> Callable[..., Any]:
     run = show if public.face.shares else call
     if public.face.waits:
         return expression
-    parameters = _parameters(public)
-    own = [p.name for p in parameters]
-    by_place = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        del by_place[1:]
+    own, by_place, takes_many = _parameters(public)
+    if takes_many:
+        by_place = by_place[:1]
     named = _keywords(public)
     writes = public.face.layer and public.face.in_place
     is_simple = not (sizes or writes)

@@ -59,7 +59,6 @@ from stack.framework.nn.norms import (
 )
 from stack.framework.nn.places import modules, parameter
 from stack.framework.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
-from stack.framework.nn.rows import *
 from stack.framework.nn.shapes import (
     CircularPad1d,
     CircularPad2d,
@@ -95,6 +94,9 @@ sys.modules[f"{__name__}.functional"] = functional
 # The averages are of modules, which lie above optimizers.
 sys.modules[f"{optim.__name__}.swa_utils"] = averages
 vars(optim)["swa_utils"] = averages
+
+if TYPE_CHECKING:
+    from stack.framework.nn.rows import *
 
 __all__ = [
     "GRU",
@@ -184,7 +186,11 @@ __all__ += rows.__all__
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The modules of the table of rows that were added since."""
+        """A module of the table of rows, which is then made."""
         if name in rows.__all__:
-            return getattr(rows, name)
+            value = globals()[name] = getattr(rows, name)
+            return value
         raise absent("nn", name, __all__)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *rows.__all__})
