@@ -12,9 +12,7 @@ from hal.core.device import Device
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
-from hal.hosted.calibrate import measured
 from hal_plugin_cpu import machine
-from hal_plugin_cpu.calibration_texts import TEXTS
 from hal_plugin_cpu.describe import Shape, summary
 from hal_plugin_cpu.device import CpuDevice
 
@@ -91,6 +89,10 @@ def _shape(
 @cache
 def _measured(count: int, settings: tuple[tuple[str, str], ...]) -> Mapping[str, float]:
     """What devices so opened do; measured once in a process."""
+    # Imported here, since it is asked for by few.
+    from hal.hosted.calibrate import measured  # noqa: PLC0415
+    from hal_plugin_cpu.calibration_texts import TEXTS  # noqa: PLC0415
+
     devices: list[CpuDevice] = []
     try:
         for index in range(count):
