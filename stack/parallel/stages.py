@@ -84,29 +84,61 @@ def chunks_of(roots: Sequence[Node], chunks: Mapping[Node, int]) -> dict[Node, i
         below = max((found[s] for s in n.srcs), default=FREE)
         found[n] = chunks.get(n, below)
     for chunk in range(1, max(found.values(), default=0) + 1):
-        _at_one_value(found, chunks, chunk)
+        if not _at_one_value(found, chunks, chunk):
+            _at_smallest_values(found, chunks, chunk)
     return found
 
 
-def _at_one_value(found: dict[Node, int], chunks: Mapping[Node, int], chunk: int) -> None:
+def _read(found: Mapping[Node, int], chunks: Mapping[Node, int], chunk: int) -> list[Node]:
+    """What a chunk or a later one reads of those before it, but parameters."""
+    every = (s for n, c in found.items() if c >= chunk for s in n.srcs)
+    return list(dict.fromkeys(s for s in every if FREE < found[s] < chunk and s not in chunks))
+
+
+def _at_one_value(found: dict[Node, int], chunks: Mapping[Node, int], chunk: int) -> bool:
     """Where all that a chunk reads of those before it follows from one value, what follows from
-    that is the chunk's own: a norm before its first parameter, for instance."""
-    read = {
-        s: None
-        for n, c in found.items()
-        if c >= chunk
-        for s in n.srcs
-        if FREE < found[s] < chunk and s not in chunks
-    }
+    that is the chunk's own: a norm before its first parameter, for instance. Whether there is
+    one."""
+    read = _read(found, chunks, chunk)
     before = [n for n, c in found.items() if FREE < c < chunk and n not in chunks]
     for value in reversed(before):
         if all(_follows(r, value, found, chunks) for r in read):
-            after = {value}
+            after = {_line_to_smallest(value, found, chunks)[-1]}
             for n in before:
                 if n not in after and not after.isdisjoint(n.srcs):
                     after.add(n)
                     found[n] = chunk
-            return
+            return True
+    return False
+
+
+def _at_smallest_values(found: dict[Node, int], chunks: Mapping[Node, int], chunk: int) -> None:
+    """Let a chunk make of a smaller value what it alone reads."""
+    readers: dict[Node, list[Node]] = {n: [] for n in found}
+    for n in found:
+        for s in n.srcs:
+            readers[s].append(n)
+    for value in _read(found, chunks, chunk):
+        for n in _line_to_smallest(value, found, chunks)[:-1]:
+            if any(found[r] < chunk for r in readers[n]):
+                break
+            found[n] = chunk
+
+
+def _line_to_smallest(
+    value: Node, found: Mapping[Node, int], chunks: Mapping[Node, int]
+) -> list[Node]:
+    """A value and those that it follows from one by one, up to the smallest, of equal ones the
+    last: from the windows of a convolution to the image."""
+    line, count = [value], 1
+    while len(below := {s for s in value.srcs if found[s] != FREE}) == 1:
+        (value,) = below
+        if value in chunks:
+            break
+        line.append(value)
+        if value.type.nbytes < line[count - 1].type.nbytes:
+            count = len(line)
+    return line[:count]
 
 
 def _follows(
@@ -123,6 +155,52 @@ def _follows(
             return False
         stack.extend(n.srcs)
     return True
+
+
+def _given_back(
+    d: Node, chunk: int, forward: Mapping[Node, int], returned: Mapping[Node, int]
+) -> list[Node]:
+    """Of the derivative by a value that `chunk` is the first to read, what it gives back: all of
+    it, or the terms that this chunk or later ones compute. Where the value's own chunk reads it,
+    too, as behind a block that something skips, a term follows from another derivative alone."""
+    found, stack = [], [d]
+    while stack:
+        term = stack.pop()
+        sums = [term]
+        leaves = []
+        while sums:
+            n = sums.pop()
+            if n.op == "add" and n not in forward and (n is d or n not in returned):
+                sums += n.srcs
+            else:
+                leaves.append(_is_of_later(n, d, chunk, forward, returned))
+        if all(leaves):
+            found.append(term)
+        elif len(leaves) > 1:
+            stack += term.srcs
+    return found or [d]
+
+
+def _is_of_later(
+    root: Node, d: Node, chunk: int, forward: Mapping[Node, int], returned: Mapping[Node, int]
+) -> bool:
+    """Whether a term of a derivative reads a value of this chunk or a later one before it comes to
+    derivatives that chunks give back."""
+    stack, seen = [root], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if n in forward:
+            if forward[n] >= chunk:
+                return True
+        elif n is not d and n in returned:
+            if returned[n] > chunk:
+                return True
+        else:
+            stack.extend(n.srcs)
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +228,12 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
     forward = joint.forward
     ends = dict(forward)
     constant: set[Node] = set()  # what every rank has
-    pinned = {d: chunk for d, chunk in returned.items() if d not in forward}
+    pinned = {
+        part: chunk
+        for d, chunk in returned.items()
+        if d not in forward
+        for part in _given_back(d, chunk, forward, returned)
+    }
     outputs = {d: joint.chunks[p] for p, d in joint.gradients.items()}
     values = (s.value for s in joint.states.values())
     order = tuple(toposort((joint.loss, *joint.gradients.values(), *values, *pinned)))

@@ -252,6 +252,36 @@ def given(strategy=None):
     return found | {"losses": np.array(losses), "refused": refused}
 
 
+IMAGES = pipeline(2, "gpipe 2", {"0.*": 0, "*": 1})
+
+
+def images(strategy=None):
+    """The loss of a step of convolutions, and the gradients. Without a strategy by one process."""
+    ht.manual_seed(5)
+    first = nn.Conv2d(3, 8, 3, padding=1)
+    net = nn.Sequential(first, nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.ReLU(), nn.Flatten())
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
+    x = np.random.default_rng(0).standard_normal((8, 3, 8, 8), np.float32)
+
+    def in_turn(loss_of, x):
+        losses = [loss_of(part) for part in x.chunk(2)]
+        for loss in losses:
+            loss.backward()
+        return losses[0].detach() + losses[1].detach()
+
+    @ht.jit
+    def step(x):
+        gather = spread.backward if spread else in_turn
+        loss = gather(lambda x: net(x).square().mean() / 2, x)
+        return [loss, *(p.grad for p in net.parameters())]
+
+    found = {str(i): t.numpy() for i, t in enumerate(step(x))}
+    if spread:
+        spread.close()
+    return found
+
+
 def next_batch(rank):
     if rank:
         raise ValueError("no more batches " + "x" * 10_000)
@@ -324,6 +354,8 @@ if __name__ == "__main__":
             found = budgets(BUDGETS[name])
         elif name in GIVEN:
             found = given(GIVEN[name])
+        elif name == "images":
+            found = images(IMAGES)
         elif name == "raising":
             found = raising(rank)
         elif name in COMPOSED:

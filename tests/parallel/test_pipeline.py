@@ -29,12 +29,13 @@ from tests.parallel import pipe
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
-    ZeRO 3; steps between which values are given otherwise; and one that a rank does not come to."""
+    ZeRO 3; a step of convolutions; steps between which values are given otherwise; and one that a
+    rank does not come to."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
     changed = stream("given").choice(sorted(pipe.GIVEN))
-    given = (pipe.__file__, tmp_path, name, budgets, changed, "raising")
+    given = (pipe.__file__, tmp_path, name, budgets, changed, "images", "raising")
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", *given)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
@@ -42,6 +43,9 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
         assert set(found) == set(whole)
         for key, value in found.items():
             assert value.tobytes() == whole[key].tobytes(), (name, key)
+    for key, value in pipe.images().items():
+        for rank in range(2):
+            assert np.load(tmp_path / f"images.{rank}.npz")[key].tobytes() == value.tobytes(), key
     check_budgets([np.load(tmp_path / f"{budgets}.{rank}.npz") for rank in range(2)])
     files = [tmp_path / f"{changed}.{rank}.npz" for rank in range(2)]
     check_given([np.load(file) for file in files], changed == "given-zero1")

@@ -80,7 +80,11 @@ SCHEDULES = {
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     schedule = SCHEDULES[name]
-    joint, returns = joint_of(schedule.depth, tied)
+    check_bits(schedule, *joint_of(schedule.depth, tied))
+
+
+def check_bits(schedule, joint, returns):
+    """Losses and gradients of the ranks are those of one process."""
     rng = np.random.default_rng(stream("stages").randrange(2**32))
     values = {
         n: rng.standard_normal(n.shape).astype(np.float32) / 2
@@ -112,7 +116,7 @@ def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     seen = set()
     for key, values in zip(keys, got, strict=True):
         for k, v in zip(key, values, strict=False):
-            assert v.tobytes() == whole[k].tobytes(), (name, k)
+            assert v.tobytes() == whole[k].tobytes(), k
             seen.add(k)
     assert seen == set(whole)
 
@@ -204,6 +208,35 @@ def test_a_boundary_is_crossed_once_in_each_direction():
     groups = dict.fromkeys(lanes(schedule), "stages")
     counts = [len(step_of(found, schedule, rank, groups).sent) for rank in range(3)]
     assert counts == [5, 10, 5]
+
+
+def test_the_smallest_of_what_a_chunk_reads_crosses_its_boundary():
+    """As of a convolution the image, not its windows, and of what skips a block and the block's
+    result both: the block's own derivative is computed where the block is."""
+    x, targets = (g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
+    a, b = (g.input(i, Type((WIDTH, WIDTH), F32)) for i in (2, 3))
+    wide = g.input(4, Type((3 * WIDTH, WIDTH), F32))
+    where = {a: 0, b: 0, wide: 1}
+
+    def thrice(h):
+        windows = g.broadcast(g.reshape(h, (ROWS, WIDTH, 1)), (ROWS, WIDTH, 3))
+        return g.matmul(g.reshape(windows, (ROWS, 3 * WIDTH)), wide)
+
+    h = g.tanh(g.matmul(x, a))
+    block = g.tanh(g.matmul(h, b))
+    for y, images in ((thrice(block), 1), (g.mul(thrice(block), h), 2)):
+        error = g.sub(y, targets)
+        loss = g.reshape(g.reduce("sum", g.mul(error, error)), ())
+        marked = crossing(loss, where)
+        total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)  # noqa: B023
+        joint = Joint(loss, {p: total[p] for p in where}, where, (x, targets), 2)
+        returns = {total[n]: chunk for n, chunk in marked.items()}
+        schedule = gpipe(2, 2)
+        check_bits(schedule, joint, returns)
+        found, groups = cut(joint, returns), dict.fromkeys(lanes(schedule), "stages")
+        for rank in range(2):
+            sent = step_of(found, schedule, rank, groups).sent
+            assert [n.type.size for n in sent] == [ROWS * WIDTH] * images * schedule.batches
 
 
 def steps_of(schedule, layers=1):
