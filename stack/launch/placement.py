@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import reduce
 from math import comb
 
-import numpy as np
-
 from hal.core.errors import InvalidCall
 from hal.core.facts import dataclass
 
@@ -37,12 +35,12 @@ class Placement:
         if not 0 <= lost <= size:
             raise InvalidCall(f"{lost} of {size} hosts cannot be lost")
         # In how many ways 0, 1, ... of its hosts can be lost, and one is left.
-        of_one = np.array([comb(self.copies, gone) for gone in range(self.copies)], object)
+        of_one = [comb(self.copies, gone) for gone in range(self.copies)]
         ways = [of_one] * len(self.groups)
         if self.ring:
             ways.append(_ways_of_ring(len(self.ring), self.copies))
-        counts = reduce(np.convolve, ways, np.array([1], object))
-        return int(counts[lost]) / comb(size, lost) if lost < len(counts) else 0.0
+        counts = reduce(_together, ways, [1])
+        return counts[lost] / comb(size, lost) if lost < len(counts) else 0.0
 
 
 def grouped(hosts: Sequence[int], copies: int) -> Placement:
@@ -66,15 +64,25 @@ def _check(hosts: Sequence[int], copies: int) -> None:
         raise InvalidCall(f"{copies} copies are for {copies} hosts or more, not {len(hosts)}")
 
 
-def _ways_of_ring(size: int, copies: int) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+def _together(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """In how many ways 0, 1, ... hosts of two groups can be lost: a product of polynomials. Without
+    numpy, which takes half the time that a launcher takes to start."""
+    ways = [0] * (len(one) + len(other) - 1)
+    for i, a in enumerate(one):
+        for j, b in enumerate(other, i):
+            ways[j] += a * b
+    return ways
+
+
+def _ways_of_ring(size: int, copies: int) -> list[int]:
     """In how many ways 0, 1, ... hosts of a ring can be lost, and never `copies` neighbours: the
     gaps between hosts that are left have less than that each, and a turn of the ring is counted
     once for each host that is left."""
-    short = np.ones(copies, object)  # a gap of 0, 1, ..., copies - 1
-    gaps, ways = np.array([1], object), np.zeros(size, object)
+    short = [1] * copies  # a gap of 0, 1, ..., copies - 1
+    gaps, ways = [1], [0] * size
     for left in range(1, size + 1):
-        gaps = np.convolve(gaps, short)
+        gaps = _together(gaps, short)
         lost = size - left
         if lost < len(gaps):
-            ways[lost] = size * int(gaps[lost]) // left
+            ways[lost] = size * gaps[lost] // left
     return ways
