@@ -101,14 +101,12 @@ def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node
     pairs = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
     # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
     key = (op, type, srcs, repr(pairs) if op in ("const", "pad") else pairs)
-    found = _interned.get(key)
-    if found is None:
-        made = Node()
-        made.op, made.type, made.srcs, made.attrs = op, type, srcs, pairs
-        with _lock:  # threads that make it at once get one
-            found = _interned.get(key)
-            if found is None:
-                found = _interned[key] = made
+    with _lock:  # threads that make it at once get one
+        found = _interned.get(key)
+        if found is None:
+            found = Node()
+            found.op, found.type, found.srcs, found.attrs = op, type, srcs, pairs
+            _interned[key] = found
     return found
 
 
