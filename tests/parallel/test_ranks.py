@@ -10,7 +10,7 @@ import hal
 import stack.framework as ht
 from hal.core.errors import InvalidCall
 from stack.parallel import Mesh, Ranks
-from tests.draw import stream
+from tests.draw import sample
 from tests.launch.running import Folder
 from tests.parallel import grid, spread
 
@@ -18,11 +18,10 @@ SCRIPT = Path(spread.__file__)
 
 
 def devices():
-    """Those of two plugins or of all three, which is drawn: each compiles all for itself."""
+    """Those of two plugins, of which the second is drawn: each compiles all for itself."""
     listed = [d.name for d in hal.registry().devices()]
     others = [n for n in ("opencl:0", "sunway:0") if n in listed]
-    drawn = stream("other devices").choice([*([n] for n in others), others])
-    known = ["cpu:0", *drawn]
+    known = ["cpu:0", *sample("other devices", others, 1)]
     return [known[i % len(known)] for i in range(spread.SIZE)]
 
 
