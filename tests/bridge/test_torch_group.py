@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.bridge import torch_job, torch_ranks  # noqa: E402
+from tests.bridge import torch_job  # noqa: E402
 from tests.launch.running import Folder  # noqa: E402
 
 DEADLINE_S = 500.0
@@ -40,12 +40,17 @@ def test_every_operation_gives_what_gloo_gives(found):
 
 @pytest.mark.slow
 def test_models_train_sharded_in_parallel_and_in_stages_as_alone(found):
+    # Which loads all of torch.distributed, in the process that runs this and not in each that
+    # collects it.
+    from tests.bridge import torch_ranks  # noqa: PLC0415
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     alone = torch_ranks.alone()
     torch.set_num_threads(threads)
     first, last = trained = found["training"]
-    _check_device([told.pop("device") for told in trained])
+    on_host = [float(loss) for loss in torch_ranks.steps(torch_ranks.small(), "cpu")]
+    _check_device([told.pop("device") for told in trained], on_host)
     assert set(last) == {"fsdp", "ddp", "tensor_parallel", "pipeline"}
     for name, losses in last.items():
         assert losses == pytest.approx(alone, rel=1e-6, abs=0), name
@@ -54,9 +59,8 @@ def test_models_train_sharded_in_parallel_and_in_stages_as_alone(found):
     }  # fmt: skip
 
 
-def _check_device(found):
-    """Tensors of the device are exchanged."""
-    alone = [float(loss) for loss in torch_ranks.steps(torch_ranks.small(), "cpu")]
+def _check_device(found, alone):
+    """Tensors of the device are exchanged; `alone` are the losses of one process on the host."""
     for rank, told in enumerate(found):
         for name in ("ddp", "fsdp"):
             assert told[name] == pytest.approx(alone, rel=1e-6, abs=0), name

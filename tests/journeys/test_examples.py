@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from matplotlib import image
 
 from tests.draw import stream
 
@@ -18,6 +17,8 @@ NAMES = ["generate", "moe", "lora", *OF_DIGITS]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", stream("examples").sample(NAMES, 1))
 def test_an_example_learns_and_draws(commands, name):
+    from matplotlib import image  # noqa: PLC0415  not in each process that collects this
+
     given = ("--device", "cpu:0", "--steps", "40", "--out", "drawn.png")
     ended = commands.ended(commands.start(sys.executable, EXAMPLES / f"{name}.py", *given))
     if name in OF_DIGITS and importlib.util.find_spec("sklearn") is None:

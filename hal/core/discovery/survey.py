@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -106,6 +105,8 @@ def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, PluginLoo
 
 
 def _ask(order: dict[str, Any]) -> dict[str, Any]:
+    import subprocess  # noqa: PLC0415  (to open a device takes no survey)
+
     command = [sys.executable, "-P", "-c", _START]
     limit_s = order["deadline_s"] + _GRACE_S
     # numpy, which most plugins import, would start threads that are not the plugin's.
