@@ -308,18 +308,23 @@ def test_code_finds_its_constants_and_functions(open_rig, tmp_path, monkeypatch,
 
 
 @X86
-def test_the_objects_of_programs_need_no_linker():
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_the_objects_of_programs_need_no_linker(is_closed):
     code = linked(jit.compile_here(COSINE, "f"), "f")
     assert code is not None
-    (line,) = [m for m in Path("/proc/self/maps").read_text().splitlines() if within(code.entry, m)]
-    assert line.split()[1] == "r-xp", "what runs is written by nobody"
-    code.close()
-    assert not any(within(code.entry, m) for m in Path("/proc/self/maps").read_text().splitlines())
+    address = code.entry
+    assert rights_at(address) == ["r-xp"], "what runs is written by nobody"
+    if is_closed:
+        code.close()
+    del code
+    assert rights_at(address) == []
 
 
-def within(address, line):
-    begin, end = (int(x, 16) for x in line.split()[0].split("-"))
-    return begin <= address < end
+def rights_at(address):
+    """How the memory there may be used."""
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [(*(int(x, 16) for x in span.split("-")), rights) for span, rights, *_ in maps]
+    return [rights for begin, end, rights in spans if begin <= address < end]
 
 
 @X86

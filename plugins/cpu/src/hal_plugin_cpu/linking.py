@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Protocol
 
 from hal_plugin_cpu._native import ffi, lib
@@ -14,15 +15,17 @@ class Library(Protocol):
 
 
 class Code:
-    """Code that the native runtime has linked."""
+    """Code that the native runtime has linked, until it is closed or nobody holds it any more. At
+    the end of the process it stays: threads that hang may be in it."""
 
     def __init__(self, native: Any) -> None:
-        self._native = native
         self.entry = int(ffi.cast("uintptr_t", native.entry))
+        self._unlink = weakref.finalize(self, lib.hc_unlink, native)
+        self._unlink.atexit = False
 
     def close(self) -> None:
-        """Give its memory back."""
-        lib.hc_unlink(self._native)
+        """Give its memory back. Idempotent."""
+        self._unlink()
 
 
 def linked(code: bytes, entry: str) -> Code | None:
