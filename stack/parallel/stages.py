@@ -234,7 +234,9 @@ def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
         if d not in forward
         for part in _given_back(d, chunk, forward, returned)
     }
-    outputs = {d: joint.chunks[p] for p, d in joint.gradients.items()}
+    outputs: dict[Node, int] = {}
+    for p, d in joint.gradients.items():  # one of several parameters is computed by the last chunk
+        outputs[d] = max(joint.chunks[p], outputs.get(d, FREE))
     values = (s.value for s in joint.states.values())
     order = tuple(toposort((joint.loss, *joint.gradients.values(), *values, *pinned)))
     readers: dict[Node, list[Node]] = {n: [] for n in order}
@@ -398,6 +400,22 @@ class _Building:
                     if schedule.rank_of(source[1]) != reader == rank:
                         self.sources.setdefault(own, set()).add(source)
 
+        # Several parameters may have one gradient, which the last chunk of theirs computes.
+        self.taken: dict[Where, list[Node]] = {}
+        """Gradients that passes of this rank take from others."""
+        for p, d in found.joint.gradients.items():
+            own = self._key(("W", found.joint.chunks[p]))
+            reader = schedule.rank_of(own[1])
+            if d in found.passes and reader != schedule.rank_of(found.passes[d][1]):
+                source = self._key(found.passes[d])
+                self.read_by[d].add(reader)
+                self.given.add(d)
+                self.readers.setdefault((source, reader), set()).add(own)
+                if reader == rank:
+                    self.sources.setdefault(own, set()).add(source)
+                    if source[0] == "B":  # what a W gives comes last
+                        self.taken.setdefault(own, []).append(d)
+
         # A B that goes to no other chunk gives its results to W alone.
         for (what, _), own_row in self.rows.items():
             if schedule.divides and what == "B" and self.given.isdisjoint(own_row):
@@ -441,6 +459,8 @@ class _Building:
             for n in own:
                 if n not in self.late:
                     self._value(n, entry.batch)
+            for d in self.taken.get((entry.what, entry.chunk), ()):
+                self._value(d, entry.batch)
             sent += self._sends(own, entry)
             if self.begun > begun:  # behind all entries before this one
                 self.unsent = [], set()
@@ -449,8 +469,8 @@ class _Building:
             summed |= self._summed()
             self.done = _computed([*gives, *(t for p, t in self.totals.items() if p in summed)])
         if self.schedule.divides:
-            # What passes W of other ranks give this one: parts of a parameter's gradient, which
-            # nobody waits for.
+            # What passes W of other ranks give this one: gradients of parameters, or parts of
+            # them, which nobody waits for.
             for source, row in enumerate(self.schedule.rows):
                 for entry in row if source != self.rank else ():
                     own = self.rows.get((entry.what, entry.chunk), [])

@@ -46,11 +46,18 @@ def joint_of(chunks, tied=None, layers=1):
         h = g.add(h, g.tanh(g.add(g.matmul(h, w), g.broadcast(b, h.shape))))
     if tied is not None:
         h = g.matmul(h, g.transpose([*where][2 * tied]))
-    error = g.sub(h, targets)
+    return joint_to(h, (x, targets), where)
+
+
+def joint_to(h, arguments, where):
+    """The forward and backward pass of a loss: how far `h` is from the last one of the arguments.
+    `where` has the parameters' chunks. And what the chunks give back."""
+    error = g.sub(h, arguments[-1])
     loss = g.reshape(g.reduce("sum", g.mul(error, error)), ())
     marked = crossing(loss, where)
     total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)
-    joint = Joint(loss, {p: total[p] for p in where}, where, (x, targets), chunks)
+    depth = max(where.values()) + 1
+    joint = Joint(loss, {p: total[p] for p in where}, where, arguments, depth)
     return joint, {total[n]: chunk for n, chunk in marked.items()}
 
 
@@ -81,6 +88,25 @@ SCHEDULES = {
 def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     schedule = SCHEDULES[name]
     check_bits(schedule, *joint_of(schedule.depth, tied))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_parameters_of_two_chunks_may_have_one_gradient(name, rows):
+    """As the biases of two layers whose results are added: of as many rows, or of one."""
+    schedule = SCHEDULES[name]
+    arguments = tuple(g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
+    h, _ = arguments
+    where = {}
+    for chunk in range(schedule.depth):
+        w = g.input(2 + 2 * chunk, Type((WIDTH, WIDTH), F32))
+        b = g.input(3 + 2 * chunk, Type((rows, WIDTH), F32))
+        if chunk < schedule.depth - 1:
+            h = g.matmul(g.tanh(h), w)
+            where[w] = chunk
+        h = g.add(h, g.broadcast(b, h.shape))
+        where[b] = chunk
+    check_bits(schedule, *joint_to(h, arguments, where))
 
 
 def check_bits(schedule, joint, returns):
@@ -225,12 +251,7 @@ def test_the_smallest_of_what_a_chunk_reads_crosses_its_boundary():
     h = g.tanh(g.matmul(x, a))
     block = g.tanh(g.matmul(h, b))
     for y, images in ((thrice(block), 1), (g.mul(thrice(block), h), 2)):
-        error = g.sub(y, targets)
-        loss = g.reshape(g.reduce("sum", g.mul(error, error)), ())
-        marked = crossing(loss, where)
-        total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)  # noqa: B023
-        joint = Joint(loss, {p: total[p] for p in where}, where, (x, targets), 2)
-        returns = {total[n]: chunk for n, chunk in marked.items()}
+        joint, returns = joint_to(y, (x, targets), where)
         schedule = gpipe(2, 2)
         check_bits(schedule, joint, returns)
         found, groups = cut(joint, returns), dict.fromkeys(lanes(schedule), "stages")
