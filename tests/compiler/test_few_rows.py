@@ -12,6 +12,7 @@ from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.templates.few_rows import FOLDED, MOST
 from tests.compiler.lowered import run_lowered
+from tests.draw import sample
 
 BF16, F32, F64, I32 = DType.BF16, DType.F32, DType.F64, DType.I32
 
@@ -22,7 +23,8 @@ SIZES = [(0, 2), (3, 3), (8, 17)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "dtype", "more", "columns"), [(*case, *sizes) for case in CASES for sizes in SIZES]
+    ("rows", "dtype", "more", "columns"),
+    sample("few rows", [(*case, *sizes) for case in CASES for sizes in SIZES], 8),
 )
 def test_few_rows_by_a_matrix_along_k(rows: int, dtype: DType, more: int, columns: int) -> None:
     """Exact on small integers, with a computed left operand, batches and an epilogue."""

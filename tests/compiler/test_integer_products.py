@@ -16,6 +16,7 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.templates.blocking import MatmulShape
 from stack.runtime import engine_of
 from tests.compiler.test_matmul import matmul_kernel, memory_of, vector_device
+from tests.draw import sample
 
 I8, U8, I16, I32 = DType.I8, DType.U8, DType.I16, DType.I32
 PAIRS = [(I8, I8), (U8, I8), (I8, U8), (U8, U8), (I16, I8), (I16, I16)]
@@ -47,7 +48,10 @@ def engine_named():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "types", "turned"),
-    [pytest.param(*c, marks=pytest.mark.device(c[0]), id=str(c)) for c in CASES],
+    [
+        pytest.param(*c, marks=pytest.mark.device(c[0]), id=str(c))
+        for c in sample("integers", CASES, 6)
+    ],
 )
 def test_products_of_widened_operands(engine_named, device, types, turned):
     engine = engine_named(device)

@@ -13,6 +13,7 @@ from stack import ops as g
 from stack.compiler.kernels import TileProgram
 from stack.ir.interpret import interpret
 from tests.compiler.lowered import run_lowered
+from tests.draw import sample
 
 
 def _drawn(shape: tuple[int, ...], dtype: DType = DType.F32) -> np.ndarray:
@@ -69,7 +70,11 @@ def test_extremes_and_sums_of_windows_in_lanes_along_windows(taps: int, size: in
 
 @pytest.mark.parametrize(
     ("rows", "columns", "side_by_side"),
-    [(512, 256, True), (514, 256, True), (511, 256, False), (514, 264, False)],
+    sample(
+        "side by side",
+        [(512, 256, True), (514, 256, True), (511, 256, False), (514, 264, False)],
+        2,
+    ),
 )
 def test_sums_along_rows_side_by_side(rows: int, columns: int, side_by_side: bool) -> None:
     """Several rows at a time where there are many long ones, with all that follows from them."""

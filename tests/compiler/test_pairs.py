@@ -15,6 +15,7 @@ from hal.tile.node import Type
 from stack import ops as g
 from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
 from tests.compiler.lowered import run_lowered
+from tests.draw import sample
 
 RNG = np.random.default_rng(8)
 
@@ -72,8 +73,13 @@ COMPUTED = {
 }
 
 
-@pytest.mark.parametrize("computed", COMPUTED)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (2, 64), (3, 24), (8, 130), (64, 40)])
+SIZES = [(1, 5), (2, 64), (3, 24), (8, 130), (64, 40)]
+
+
+@pytest.mark.parametrize(
+    ("computed", "rows", "columns"),
+    sample("parts of rows", [(name, *size) for name in COMPUTED for size in SIZES], 6),
+)
 def test_parts_of_the_rows_make_the_sum_of_all(computed, rows, columns):
     unit, function = COMPUTED[computed]
     x, y = (RNG.standard_normal((8 * unit * rows, n), np.float32) for n in (columns, 17))

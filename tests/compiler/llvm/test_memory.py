@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from tests.compiler.llvm.agreement import agree
 from tests.compiler.llvm.machine import run
+from tests.draw import sample
 
 F = DType.F32
 TYPES = st.sampled_from([DType.F32, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.I64])
@@ -169,9 +172,10 @@ def test_gather_and_scatter(shape, dtype, nbytes, masked) -> None:
     agree(b.kernel(), (1,), buffers, {"other": 1} if masked else {}, vector_nbytes=nbytes)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("width", [7, 33])
-@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16])
+@pytest.mark.parametrize(
+    ("step", "width", "dtype"),
+    sample("neighbours", product(range(1, 6), (7, 33), (DType.F32, DType.F64, DType.BF16)), 10),
+)
 def test_neighbours_some_steps_apart(step: int, width: int, dtype: DType) -> None:
     """As a window sees them: by their indices, some before and behind the buffer left out, and as a
     block."""
