@@ -14,10 +14,16 @@ from stack.storage import Checkpoints, StorageError
 from tests.storage.states import differs, state
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-dcp = pytest.importorskip("torch.distributed.checkpoint")
 
 STATE = state()
 STEP = "step-000000000004"
+
+
+@pytest.fixture(scope="module")
+def dcp():
+    """Asked for where it is used: it takes two seconds to import, of each process that collects
+    tests."""
+    return pytest.importorskip("torch.distributed.checkpoint")
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_a_wrong_place_is_an_error_with_the_next_step(where):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dcp_folders_go_out_and_in_bit_equal(where, tmp_path):
+def test_dcp_folders_go_out_and_in_bit_equal(where, tmp_path, dcp):
     hal("export", where, tmp_path / "dcp")
     wanted = {
         group: {
@@ -94,7 +100,7 @@ def test_dcp_folders_go_out_and_in_bit_equal(where, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_dcp_folder_of_torchs_own_making_comes_in(tmp_path):
+def test_a_dcp_folder_of_torchs_own_making_comes_in(tmp_path, dcp):
     model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3).to(torch.bfloat16))
     dcp.save(
         {"model": model.state_dict(), "lr": 0.5}, checkpoint_id=str(tmp_path / "dcp"), no_dist=True
@@ -111,7 +117,7 @@ def test_a_dcp_folder_of_torchs_own_making_comes_in(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("how", ["metadata", "class", "path"])
-def test_a_hostile_dcp_folder_is_refused_and_runs_nothing(tmp_path, how, capfd):
+def test_a_hostile_dcp_folder_is_refused_and_runs_nothing(tmp_path, how, capfd, dcp):
     class Evil:
         def __reduce__(self):
             return (os.system, ("echo it ran",)) if how == "metadata" else (eval, ("1",))
@@ -132,7 +138,7 @@ def test_a_hostile_dcp_folder_is_refused_and_runs_nothing(tmp_path, how, capfd):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("home", ["pathlib", "pathlib._local"])
-def test_a_dcp_folder_of_any_python_comes_in(tmp_path, home):
+def test_a_dcp_folder_of_any_python_comes_in(tmp_path, home, dcp):
     """Python 3.13 says another home of the paths that DCP's metadata has."""
     dcp.save({"x": torch.arange(6.0)}, checkpoint_id=str(tmp_path / "dcp"), no_dist=True)
     metadata = tmp_path / "dcp" / ".metadata"
@@ -145,7 +151,7 @@ def test_a_dcp_folder_of_any_python_comes_in(tmp_path, home):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_would_run_when_it_is_unpickled_does_not_come_in(tmp_path):
+def test_what_would_run_when_it_is_unpickled_does_not_come_in(tmp_path, dcp):
     class Evil:
         def __reduce__(self):
             return (print, ("run",))
