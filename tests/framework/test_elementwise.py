@@ -140,10 +140,14 @@ def test_logic():
 @pytest.mark.parametrize("dtype", [ht.bfloat16, ht.float16])
 @pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh"])
 def test_halves_are_rounded_once(name, dtype, draw_floats):
+    """The result is a number within float32's error, rounded: 1 + erf(x), for instance, is known to
+    some roundings of one, which is much of what is left of it in the tail."""
     (x,) = draw_floats((64,))
     ours, theirs = UNARY[name]
     peer_type = torch.bfloat16 if dtype is ht.bfloat16 else torch.float16
     peer = torch.tensor(x).to(peer_type)
     exact = theirs(peer.double())
+    error = np.finfo(np.float32).eps * peer.double().abs()
+    low, high = ((exact + e).to(peer_type).float().numpy() for e in (-error, error))
     y = ours(ht.tensor(x).to(dtype)).float().numpy()
-    np.testing.assert_array_equal(y, exact.to(peer_type).float().numpy())
+    assert ((low <= y) & (y <= high)).all()
