@@ -161,6 +161,11 @@ class Group(Collectives[Array]):
         be called from any thread and again."""
         self._member.abort()
 
+    def say_why(self, error: BaseException) -> None:
+        """Tell the other ranks of a mesh what this one raises, before it ends the group."""
+        if self._place.line is not None:
+            self._place.line.say(error)
+
     def close(self) -> None:
         """Leave the group; its others are told. Operations that are queued still end."""
         self._member.leave()

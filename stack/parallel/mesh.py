@@ -11,7 +11,7 @@ from stack.comm.engine.meeting import MeshLine
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import World
-from stack.parallel.refusals import forget_raised, raised, told
+from stack.parallel.refusals import forget_raised, raised, say_raised, told
 
 _joined: Counter[str] = Counter()
 """How often a line of ranks was joined; every group needs a key of its own."""
@@ -82,7 +82,7 @@ class Mesh:
         _joined[line] += 1
         store, size = Store.of(self.world), self.size(axis)
         times = self.world.deadline_s, self.world.silent_s
-        own = MeshLine(self.world.job, self.ranks(axis), raised(self.world))
+        own = MeshLine(self.world.job, self.ranks(axis), raised(self.world), say_raised)
         group = Group.join(store, self.world.store, key, self.place(axis), size, *times, own)
         forget_raised(self.world)
         return group

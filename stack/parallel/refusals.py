@@ -47,7 +47,7 @@ def told() -> Iterator[None]:
 
 
 def say_raised(error: BaseException) -> None:
-    """Tell the ranks of the job, which hear that this one leaves, what it has raised."""
+    """Tell the ranks of the job, which hear that this one ends its groups, what it has raised."""
     text = "".join(traceback.format_exception_only(error)).strip()
     with suppress(HalError):
         world = World.present()
@@ -60,7 +60,7 @@ def say_raised(error: BaseException) -> None:
 
 
 def raised(world: World) -> Callable[[int], str]:
-    """What a rank of the job has raised and left its groups by; "" where it has not. It is asked
+    """What a rank of the job has raised and ended its groups by; "" where it has not. It is asked
     for once."""
 
     @cache

@@ -45,6 +45,8 @@ class Stream:
         # Held while something is submitted and noted, so that a restart sees all or nothing of it.
         self.lock = threading.RLock()
         self.timeline: Timeline = device.create_timeline(False)
+        self._failed: Timeline | None = None
+        """The one that failed last: who still waits for its points hears by what."""
         self._on_failure = on_failure
         self._last: Point | None = None
         self._reached = 0
@@ -103,7 +105,9 @@ class Stream:
                     )
                     self.timeline = self.device.create_timeline(False)
                     self._last, self._reached, self._kept = None, 0, deque()
-                    self.device.free(old)
+                    if self._failed is not None:
+                        self.device.free(self._failed)
+                    self._failed = old
                     kept.clear()
             raise
         if not reached:

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 import stack.framework as ht
-from hal.core.errors import HalError, InvalidCall
+from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, Scope
+from hal.core.values import Fault
 from stack.comm.world import World
 from stack.framework import nn, optim
+from stack.framework.devices import engine
 from stack.parallel import Mesh, Sharded, parallel
 from stack.parallel.strategy import context, data, pipeline, ring, tensor, ulysses, zero
 
@@ -288,8 +290,15 @@ def next_batch(rank):
         raise ValueError("no more batches " + "x" * 10_000)
 
 
-def raising(rank, strategy=GIVEN["given-zero3"]):
-    """What a rank is told of which the other one raises an error, and goes on with behind that."""
+def break_device(rank):
+    """A kernel of the next step fails."""
+    if rank:
+        broken = Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, "cpu:0", "replay", "a test")
+        engine("cpu:0").device.inject(Fault(broken, "replay"))
+
+
+def raising(rank, meet=next_batch, strategy=GIVEN["given-zero3"]):
+    """What a rank is told of which the other one meets an error, and goes on with behind that."""
     ht.manual_seed(5)
     net = nn.Linear(6, 8)
     optimizer = optim.SGD(net.parameters(), lr=0.1)
@@ -307,7 +316,7 @@ def raising(rank, strategy=GIVEN["given-zero3"]):
 
             x = np.ones((8, 6), np.float32)
             step(x).item()
-            next_batch(rank)
+            meet(rank)
             step(x).item()
     except (HalError, ValueError) as error:
         said.append(str(error))
@@ -359,6 +368,8 @@ if __name__ == "__main__":
             found = images(IMAGES)
         elif name == "raising":
             found = raising(rank)
+        elif name == "broken":
+            found = raising(rank, break_device)
         elif name in COMPOSED:
             found = on_ranks(COMPOSED[name], "sgd", 0.5)
         else:

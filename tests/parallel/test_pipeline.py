@@ -29,14 +29,14 @@ from tests.parallel import pipe
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
-    ZeRO 3; a step of convolutions; steps between which values are given otherwise; and one that a
-    rank does not come to."""
+    ZeRO 3; a step of convolutions; steps between which values are given otherwise; one that a rank
+    does not come to; and one in which its device fails."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
     changed = stream("given").choice(sorted(pipe.GIVEN))
-    given = (pipe.__file__, tmp_path, name, budgets, changed, "images", "raising")
-    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", *given)
+    cases = (name, budgets, changed, "images", "raising", "broken")
+    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, *cases)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
         found = dict(np.load(tmp_path / f"{name}.{rank}.npz"))
@@ -50,6 +50,9 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     files = [tmp_path / f"{changed}.{rank}.npz" for rank in range(2)]
     check_given([np.load(file) for file in files], changed == "given-zero1")
     check_raised([np.load(tmp_path / f"raising.{rank}.npz") for rank in range(2)])
+    told = str(np.load(tmp_path / "broken.0.npz")["said"][0])
+    assert "rank 1 has aborted the group, since it raised" in told
+    assert "cpu:0: launch-fault in replay: a test" in told
 
 
 def check_given(ranks, whole_parameters):

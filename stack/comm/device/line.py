@@ -114,9 +114,9 @@ class CallLine:
                 if self.failure is None:
                     self._do(task)
         except OperationFailed as error:
-            self.fail(error.failure)  # the device is lost
+            self._end(error.failure)  # the device is lost
         except HalError as error:
-            self.fail(self._failure(FailureKind.ABORTED, "group", f"its device is gone: {error}"))
+            self._end(self._failure(FailureKind.ABORTED, "group", f"its device is gone: {error}"))
         else:
             with suppress(HalError):  # as in `_signal`
                 self._through.close()
@@ -142,23 +142,30 @@ class CallLine:
                 self._check_group()
             sent = self._through.run(task.call, task.dst, task.src, task.elements)
         except OperationFailed as error:
-            self.fail(self._own(error.failure, task))
+            self._end(self._own(error.failure, task))
         except OutOfMemory as error:
-            self.fail(self._failure(FailureKind.OUT_OF_MEMORY, str(task.call), str(error)))
+            self._end(self._failure(FailureKind.OUT_OF_MEMORY, str(task.call), str(error)))
         except CallMismatch as error:
             failure = self._failure(FailureKind.ABORTED, str(task.call), str(error))
-            self.fail(replace(failure, ranks=error.ranks))
+            self._end(replace(failure, ranks=error.ranks))
         except HalError as error:
-            self.fail(self._failure(FailureKind.ABORTED, str(task.call), str(error)))
+            self._end(self._failure(FailureKind.ABORTED, str(task.call), str(error)))
         except Exception as error:  # noqa: BLE001  foreign code: a plugin's hook; it fails the point
             text = f"{type(error).__name__}: {error}"
-            self.fail(self._failure(FailureKind.HOST_CALL, str(task.call), text))
+            self._end(self._failure(FailureKind.HOST_CALL, str(task.call), text))
         else:
             with self._lock:
                 if self.failure is None:
                     self.sent[kind_of(task.call, task.elements is not None)] += sent
                     self._reached = task.value
                     self._signal(task.value, None)
+
+    def _end(self, failure: Failure) -> None:
+        """`fail`; what this rank is the first to meet is told to the others before they hear that
+        it has ended the group."""
+        if self._group.failure is None:
+            self._group.say_why(OperationFailed(failure))
+        self.fail(failure)
 
     def _await_copies(self, points: Sequence[Point]) -> None:
         """As `_await`, for copies, which do not take longer than the group's deadline."""

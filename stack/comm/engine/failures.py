@@ -94,7 +94,7 @@ class Words:
         return f"rank {rank} (rank {self.line.ranks[rank]} of the job)"
 
     def _why(self, rank: int) -> str:
-        """Why a rank of the job has left, as the end of a sentence."""
+        """Why a rank of the job has ended the group, as the end of a sentence."""
         reason = "" if self.line is None else self.line.why(rank)
         return f", since it raised {reason}" if reason else ""
 
@@ -119,7 +119,7 @@ class Words:
                 who = "this rank" if rank == self.rank else self.who(rank)
             says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
             text = says.format(who=who, heartbeat_s=self.heartbeat_s)
-            if failure.code == lib.HE_LEFT | lib.HE_ELSEWHERE and who != "this rank":
+            if failure.code & ~lib.HE_ELSEWHERE in _BY_ITSELF and who != "this rank":
                 text += self._why(failure.detail)
             if failure.rank != self.rank:
                 text += f" (told by {self.who(failure.rank)})"
@@ -127,7 +127,8 @@ class Words:
             return error(value, rank)
         who = "this rank" if failure.rank == self.rank else self.who(failure.rank)
         text, kind, error = _lost(who, failure, self.timeout_s, self.heartbeat_s)
-        if failure.code == lib.HE_LEFT and self.line is not None and failure.rank != self.rank:
+        own = failure.rank == self.rank
+        if failure.code in _BY_ITSELF and self.line is not None and not own:
             text += self._why(self.line.ranks[failure.rank])
         if failure.told_by != self.rank:
             text += f" (found by {self.who(failure.told_by)})"
@@ -136,6 +137,9 @@ class Words:
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
         return error(value, rank)
 
+
+_BY_ITSELF = lib.HE_LEFT, lib.HE_ABORTED
+"""How a rank that lives ends a group, with a reason of its own."""
 
 _ELSEWHERE: dict[int, tuple[str, FailureKind, type[PeerLost]]] = {
     lib.HE_ENDED: ("the process of {who} has ended", FailureKind.PEER_LOST, PeerLost),

@@ -60,12 +60,13 @@ class Met:
 class MeshLine:
     """What a group is that lies in a mesh: `ranks` are its ranks' numbers in the job. The groups of
     one `mesh` that a process is in end together: ranks that are in another of them alone hear by it
-    who is lost. `why` says of a rank of the job that has left what it has raised; "" where it has
-    raised nothing."""
+    who is lost. `why` says of a rank of the job that has ended a group what it has raised; "" where
+    it has raised nothing. `say` tells the others what this rank raises, before it ends one."""
 
     mesh: str
     ranks: tuple[int, ...]
     why: Callable[[int], str] = lambda rank: ""
+    say: Callable[[BaseException], None] = lambda error: None
 
 
 @dataclass(frozen=True, slots=True)
