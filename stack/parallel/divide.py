@@ -453,7 +453,8 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
     names = [name for name, _ in model.named_parameters()]
     if (pipe := strategy.pipeline) is not None:
         depth, have = pipe.table.depth, {pipe.chunk(name): name for name in names}
-        for chunk in sorted(set(range(depth)) ^ set(have)):
+        wrong = set(range(depth)) ^ set(have)
+        for chunk in sorted(wrong, key=lambda c: (c not in have, c)):
             if chunk in have:
                 raise InvalidCall(
                     f"{have[chunk]} is in chunk {chunk} of the pipeline along {pipe.name!r}, which "

@@ -172,6 +172,14 @@ class Strategy:
                     f"attention {axis.attention} along {axis.name!r} takes sequences that its "
                     f"ranks divide, and `batch {axis.batch}` has none; write `batch 1`"
                 )
+            shards = [other.name for other in self.axes if other.shards and other is not axis]
+            if axis.attention == "ring" and axis.divides_rows and shards:
+                raise InvalidCall(
+                    f"axis {axis.name!r} has attention around a ring and divides parameters or "
+                    f"states in rows, and {shards[0]!r} divides parameters, which comes before "
+                    "rows and behind a ring; let an axis of its own divide rows, or take "
+                    "`attention heads`"
+                )
             divides = axis.batch is not None or axis.shards or axis.name in rows
             if axis.schedule and divides:
                 raise InvalidCall(

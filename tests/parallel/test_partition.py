@@ -401,6 +401,10 @@ def test_a_strategy_is_its_text():
         ("axis a 2\n parameter * shard 0 of 0", "divides . in each of 0 parts"),
         ("axis data 2\n chunk * 0", "axis 'data' has chunks and no schedule"),
         ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
+        (
+            "axis c 2\n batch 1\n attention ring\n states rows\naxis t 2\n parameter * shard 0",
+            "axis 'c' has attention around a ring and .* rows, and 't' divides parameters",
+        ),
     ],
 )
 def test_a_strategy_that_is_none_is_refused(text, said):
