@@ -168,7 +168,7 @@ def _settings(model: Module) -> list[Fact]:
         for key, value in sorted(vars(module).items())
         if not key.startswith("_")
         for parts in (value if isinstance(value, tuple) else (value,),)
-        if all(isinstance(part, bool | int | float | str) for part in parts)
+        if all(isinstance(part, bool | int | float | str | None) for part in parts)
     ]
 
 
