@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-from stack.framework.modes import autocast
+import numpy as np
+
+from stack.framework.cell import tracing
+from stack.framework.create import full_like, tensor, zeros_like
+from stack.framework.functions import where
+from stack.framework.modes import autocast, no_grad
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.tensor import Tensor
 
@@ -19,7 +23,9 @@ class GradScaler:
     growth_interval good steps it grows by growth_factor. Micikevicius et al.,
     https://arxiv.org/abs/1710.03740.
 
-    A step reads from the device whether all gradients are finite. Not `enabled`, nothing changes.
+    Within a function under `jit`, also on ranks, scale and steps follow what the device finds at
+    each call; `step` and `update` are in one such function. Outside a step reads from the device
+    whether all gradients are finite. Not `enabled`, nothing changes.
     """
 
     def __init__(
@@ -31,23 +37,24 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
-        self._enabled, self._scale = enabled, init_scale
+        self._enabled = enabled
         self._growth, self._backoff = growth_factor, backoff_factor
-        self._interval, self._good = growth_interval, 0
-        self._finite: dict[int, bool] = {}
+        self._interval = growth_interval
+        self._scale, self._good = tensor(np.float32(init_scale)), tensor(np.int32(0))
+        self._finite: dict[int, Tensor] = {}
 
     def is_enabled(self) -> bool:
         return self._enabled
 
     def get_scale(self) -> float:
-        return self._scale if self._enabled else 1.0
+        return float(self._scale.item()) if self._enabled else 1.0
 
     def scale(self, outputs: Any) -> Any:
         """A loss, or a list of them, times the scale."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._scale
+            return outputs * self._scale.to(outputs.device)
         return type(outputs)(self.scale(each) for each in outputs)
 
     def unscale_(self, optimizer: Optimizer) -> None:
@@ -56,13 +63,14 @@ class GradScaler:
             return
         if id(optimizer) in self._finite:
             raise RuntimeError("unscale_() was called for this optimizer since the last update()")
-        total = 0.0
+        total = tensor(np.float32(0), device=self._scale.device)
         for group in optimizer.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.grad = p.grad / self._scale
-                    total += float(p.grad.float().abs().max().item()) if p.grad.numel() else 0.0
-        self._finite[id(optimizer)] = math.isfinite(total)
+                    p.grad = p.grad / self._scale.to(p.grad.device)
+                    if p.grad.numel():
+                        total = total + p.grad.float().abs().max().to(total.device)
+        self._finite[id(optimizer)] = total.isfinite()
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """optimizer.step(), unless a gradient is infinite or NaN."""
@@ -70,27 +78,46 @@ class GradScaler:
             return optimizer.step(*args, **kwargs)
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
-        return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
+        finite = self._finite[id(optimizer)]
+        if tracing() is not None:
+            optimizer.step_where(finite)
+            return None
+        return optimizer.step(*args, **kwargs) if finite.item() else None
 
     def update(self, new_scale: float | None = None) -> None:
         """Make the scale fit the steps since the last update, or set it."""
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = float(new_scale)
+            self._set(full_like(self._scale, new_scale), self._good)
         elif not self._finite:
             raise RuntimeError("update() comes behind a step(), and there was none")
-        elif not all(self._finite.values()):
-            self._scale, self._good = self._scale * self._backoff, 0
         else:
-            self._good += 1
-            if self._good == self._interval:
-                self._scale, self._good = self._scale * self._growth, 0
+            first, *others = self._finite.values()
+            finite = first
+            for other in others:
+                finite = finite & other.to(finite.device)
+            good = self._good + 1
+            grows = good == self._interval
+            grown = where(grows, self._scale * self._growth, self._scale)
+            self._set(
+                where(finite, grown, self._scale * self._backoff),
+                where(finite & ~grows, good, zeros_like(good)),
+            )
         self._finite.clear()
 
+    def _set(self, scale: Tensor, good: Tensor) -> None:
+        with no_grad():
+            scale, good = scale.detach(), good.detach()
+            self._scale.copy_(scale)
+            self._good.copy_(good)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"scale": self._scale, "_growth_tracker": self._good} if self._enabled else {}
+        if not self._enabled:
+            return {}
+        return {"scale": self.get_scale(), "_growth_tracker": int(self._good.item())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         if self._enabled:
-            self._scale, self._good = state_dict["scale"], state_dict["_growth_tracker"]
+            tracker = full_like(self._good, state_dict["_growth_tracker"])
+            self._set(full_like(self._scale, state_dict["scale"]), tracker)

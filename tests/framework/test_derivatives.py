@@ -8,6 +8,7 @@ import torch
 
 import stack.framework as ht
 from stack.framework import nn
+from stack.framework.errors import TensorError
 from tests.draw import sample
 
 BOTH = pytest.mark.parametrize("lib", [ht, torch], ids=["here", "torch"])
@@ -207,6 +208,53 @@ def test_the_scale_follows_gradients_that_are_not_finite(lib):
         scaler.update()
         seen.append((p.tolist(), scaler.get_scale()))
     assert seen == [([0, 0], 8), ([0, 0], 4), ([-0.5, -1], 4), ([-0.75, -2], 8)]
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_a_captured_step_is_left_out_where_gradients_are_not_finite(kind):
+    """With its counts and moments, as the first one and later, and the scale goes on from there."""
+    settings = {"SGD": {"lr": 0.5, "momentum": 0.9}, "AdamW": {"lr": 0.1}}[kind]
+    found = []
+    for lib in (ht, torch):
+        p, q = (lib.nn.Parameter(lib.ones(n)) for n in (2, 3))
+        optimizer = getattr(lib.optim, kind)([p, q], **settings)
+        scaler = lib.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+        def step(factor, p=p, q=q, optimizer=optimizer, scaler=scaler):
+            optimizer.zero_grad()
+            loss = (p * factor).square().sum() + q.square().sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            return loss
+
+        run = ht.jit(step) if lib is ht else step
+        seen = []
+        for factor in (math.inf, 1.0, math.nan, 0.5, 0.25, 2.0):
+            run(lib.tensor([factor, 1.0]))
+            seen.append([*p.tolist(), *q.tolist(), scaler.get_scale()])
+        found.append(seen)
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_a_step_of_ones_own_cannot_be_left_out_by_a_value_on_the_device():
+    class Own(ht.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 1.0})
+
+        def step(self):
+            pass
+
+    p = nn.Parameter(ht.ones(2))
+    optimizer, scaler = Own([p]), ht.GradScaler()
+
+    @ht.jit
+    def step():
+        scaler.scale(p.sum()).backward()
+        scaler.step(optimizer)
+
+    with pytest.raises(TensorError, match="Own has a step of its own"):
+        step()
 
 
 @BOTH

@@ -285,6 +285,46 @@ def images(strategy=None):
     return found
 
 
+SCALED = {
+    "scaled-pipeline": pipeline(2, f"1f1b {BATCHES}", {"0.*": 0, "*": 1}),
+    "scaled-zero3": zero(3, 2),
+}
+"""Strategies of steps whose losses are scaled."""
+
+
+def scaled(strategy=None, batches=BATCHES):
+    """Losses, scales and parameters of steps, of which one is left out by a row of another rank."""
+    ht.manual_seed(5)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+    scaler = ht.GradScaler(init_scale=64.0, growth_interval=2)
+    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
+
+    def in_turn(loss_of, x):
+        losses = [loss_of(part) for part in x.chunk(batches)]
+        for loss in losses:
+            loss.backward()
+        return sum(losses[1:], losses[0]).detach()
+
+    @ht.jit
+    def step(x):
+        optimizer.zero_grad()
+        gather = spread.backward if spread else in_turn
+        loss = gather(lambda x: scaler.scale(net(x).square().mean() / batches), x)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    found = {}
+    for i, x in enumerate(np.random.default_rng(0).standard_normal((5, ROWS, 6), np.float32)):
+        x[-1] = np.inf if i == 1 else x[-1]
+        found[f"{i}.loss"] = step(x).numpy()
+        found[f"{i}.scale"] = np.array(scaler.get_scale())
+    if spread:
+        spread.close()
+    return found | {name: t.numpy() for name, t in net.state_dict().items()}
+
+
 def next_batch(rank):
     if rank:
         raise ValueError("no more batches " + "x" * 10_000)
@@ -364,6 +404,8 @@ if __name__ == "__main__":
             found = budgets(BUDGETS[name])
         elif name in GIVEN:
             found = given(GIVEN[name])
+        elif name in SCALED:
+            found = scaled(SCALED[name], BATCHES if "pipeline" in name else 1)
         elif name == "images":
             found = images(IMAGES)
         elif name == "raising":

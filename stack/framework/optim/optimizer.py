@@ -229,6 +229,11 @@ class _TapedStep:
         ]
 
 
+def _either(flag: Node, one: Node, other: Node) -> Node:
+    """One value where a 0-d flag is set, else the other."""
+    return g.where(g.broadcast(flag, one.shape), one, other)
+
+
 def _hold(held: Any, node: Node) -> None:
     held.node = node
 
@@ -320,6 +325,25 @@ class Optimizer:
                     if not under_way:  # what many steps do is not put off
                         realize(shard.flat.cell)
         return loss
+
+    def step_where(self, moves: Tensor) -> None:
+        """`step`, within a function under `jit`; everything stays as it was where `moves` (0-d,
+        bool), which the device computes, is False. Raises TensorError for a class with a `step` of
+        its own."""
+        if not self._is_flat:
+            raise TensorError(
+                f"{type(self).__name__} has a step of its own, which a value on the device cannot "
+                "leave out; call it outside of functions under `jit`"
+            )
+        before = [[cell.node for cell in shard.cells()] for shard in self.shards]
+        self.step()
+        for shard, old in zip(self.shards, before, strict=True):
+            # `step` does not add or take away cells: numbers are kept from the beginning on.
+            flat, *others = shard.cells()
+            flag = moves.to(flat.device).node
+            shard.flat.assign(_either(flag, flat.node, old[0]))
+            for cell, node in zip(others, old[1:], strict=True):
+                rebind(cell, _either(flag, cell.node, node))
 
     def _recorded(self, shard: Shard) -> bool:
         """Whether the step is on a tape now; False where it is not for one."""
