@@ -151,6 +151,53 @@ def test_exchanges(crew_of, size, dtype, data, shared, in_place, seed):
         same(mixed, np.concatenate(pieces))
 
 
+STREAMED = 4 << 20
+"""Parts of so many bytes and more go past the cache, those that all want by whoever has time."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [STREAMED - 1, STREAMED, STREAMED + 65])
+@pytest.mark.parametrize(("size", "shared"), [(2, True), (3, True), (2, False)])
+def test_large_parts_wherever_they_lie(crew_of, size, shared, most):
+    """Uneven parts, one of them empty where there are three, at all places of a line of the cache,
+    in memory of its own and in place."""
+    counts = [most, most - 64, 0][:size]
+    exchanged = [[most, 5, 0][:size], [64, most - 1, 1][:size], [0, 7, most][:size]][:size]
+    own = [numbers(3, r, counts[r], np.dtype(np.uint8)) for r in range(size)]
+    sent = [numbers(4, r, sum(exchanged[r]), np.dtype(np.uint8)) for r in range(size)]
+
+    def room(group, n, at):
+        array = group.empty(n + 256, np.uint8) if shared else np.empty(n + 256, np.uint8)
+        array[:] = 255
+        return array, array[at : at + n]
+
+    def run(group):
+        rank = group.rank
+        mine = room(group, counts[rank], 3 * rank)[1]
+        mine[...] = own[rank]
+        around, whole = room(group, sum(counts), 64 * rank + 31 * (rank == 2))
+        group.all_gather(mine, whole, counts)
+        in_place = room(group, sum(counts), 16 * rank)[1]
+        begin = sum(counts[:rank])
+        in_place[begin : begin + counts[rank]] = own[rank]
+        group.all_gather(in_place[begin : begin + counts[rank]], in_place, counts)
+        out = room(group, sum(row[rank] for row in exchanged), 5)[1]
+        source = room(group, sent[rank].size, 69)[1]
+        source[...] = sent[rank]
+        group.all_to_all_v(source, exchanged, out)
+        group.barrier()
+        at = whole.ctypes.data - around.ctypes.data
+        assert (around[:at] == 255).all()
+        assert (around[at + whole.size :] == 255).all()
+        return whole, in_place, out
+
+    for rank, (whole, in_place, out) in enumerate(crew_of[size].do(run)):
+        same(whole, np.concatenate(own))
+        same(in_place, np.concatenate(own))
+        parts = [parts_of(s, row)[rank] for s, row in zip(sent, exchanged, strict=True)]
+        same(out, np.concatenate(parts))
+
+
 def test_neighbours_are_added_first_then_pairs_of_pairs(crew_of):
     """As a compiled kernel adds the parts of a batch (stack/compiler/pairs.py)."""
     parts = [np.full(3, x, np.float32) for x in (1e8, 1, -1e8, 1)]

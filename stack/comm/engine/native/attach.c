@@ -112,7 +112,7 @@ static int pull(he_group *g, const he_work *w, uint32_t number) {
         int64_t from = he_part_in_src(g, w, r, g->rank) * size, n = he_part_count(g, w, r, g->rank) * size;
         unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
         if (r != g->rank && n) code = read_from(g, w, r, said_by(g, r, number)->src_at + from, dst, n);
-        else if (n && dst != w->src + from) memmove(dst, w->src + from, n);
+        else if (n && dst != w->src + from) he_copy(dst, w->src + from, n, n);
     }
     return code;
 }

@@ -52,7 +52,8 @@ static void tell(he_group *g, he_work *w) {
     said->attached = g->attach == HE_ATTACHED;
     said->src_at = (uint64_t)(uintptr_t)w->src;
     if (w->src) said->src = he_place_of(g, w->src);
-    if (w->dst && (w->call.kind == HE_ALL_REDUCE || he_is_rooted(w->call.kind))) said->dst = he_place_of(g, w->dst);
+    int others_write = w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_ALL_GATHER || he_is_rooted(w->call.kind);
+    if (w->dst && others_write) said->dst = he_place_of(g, w->dst);
 }
 
 /* Ahead of the rest, which only a rank reads that does not look for a line, or has made another call. */

@@ -22,9 +22,21 @@ int he_direct(const he_group *g, const he_work *w, uint32_t number) {
     return 1;
 }
 
-/* Whether ranks help each other to copy: one of them has it all to send or to take, and all told where it goes. */
+static int spread(const he_group *g, const he_work *w, uint32_t number) {
+    int64_t most = 0;
+    for (int r = 0; r < g->size; r++) {
+        int64_t n = he_part_count(g, w, r, g->rank);
+        if (n > most) most = n;
+        if (!said_by(g, r, number)->dst.id) return 0;
+    }
+    return most * he_nbytes_of(w->call.dtype) >= STREAM_NBYTES;
+}
+
+/* Whether ranks help each other to copy, where all told where it goes: one of them has it all to send or to take; or all want the
+ * same of each, which no cache keeps until the next one reads it. */
 static int dealt(const he_group *g, const he_work *w, uint32_t number) {
     int kind = w->call.kind;
+    if (kind == HE_ALL_GATHER) return spread(g, w, number);
     if (!he_is_rooted(kind) || whole(kind)) return 0;
     int64_t most = 0;
     for (int r = 0; r < g->size; r++) {
@@ -124,31 +136,55 @@ static void pull(const he_group *g, const he_work *w, unsigned char **srcs) {
     for (int k = 0; k < g->size; k++) pull_from(g, w, (g->rank + k) % g->size, srcs); /* not all from the same one */
 }
 
-/* The part that `from` has for `to`, by pieces that whoever has time takes; `first` is the number of its first one, and
- * `mine` that of the one that this rank has taken. */
-static int copy_pieces(he_group *g, const he_work *w, uint32_t number, int from, int to, unsigned char **srcs, unsigned char **dsts,
-                       int64_t first, int64_t *mine) {
-    int64_t size = he_nbytes_of(w->call.dtype), nbytes = he_part_count(g, w, from, to) * size;
-    unsigned char *src = srcs[from] + he_part_in_src(g, w, from, to) * size, *dst = dsts[to] + he_part_in_dst(g, w, from, to) * size;
-    for (int64_t at; (at = (*mine - first) * PIECE_NBYTES) < nbytes; *mine = claim(g, number)) {
-        if (atomic_load(&g->failed)) return he_look(g);
-        int64_t n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
-        he_copy(dst + at, src + at, n, nbytes);
+/* Whether it is copied by whoever has time. What a root has for itself need not lie where others find it. */
+static int64_t dealt_nbytes(const he_group *g, const he_work *w, int from, int to) {
+    if (he_is_rooted(w->call.kind) && from == to) return 0;
+    return he_part_count(g, w, from, to) * he_nbytes_of(w->call.dtype);
+}
+
+/* Bytes [at, at + n) of the part that `from` has for each of `to` up to `end`: what goes past the cache to two at a time. */
+static void copy_piece(const he_group *g, const he_work *w, int from, int to, int end, unsigned char **srcs, unsigned char **dsts,
+                       int64_t at, int64_t n) {
+    int64_t size = he_nbytes_of(w->call.dtype), nbytes;
+    const unsigned char *src = srcs[from] + he_part_in_src(g, w, from, to) * size + at;
+    unsigned char *first = NULL;
+    for (; to < end; to++) {
+        if (!(nbytes = dealt_nbytes(g, w, from, to))) continue;
+        unsigned char *dst = dsts[to] + he_part_in_dst(g, w, from, to) * size + at;
+        if (src == dst) continue;
+        if (nbytes < STREAM_NBYTES) {
+            he_copy(dst, src, n, nbytes);
+        } else if (first) {
+            he_stream_to_both(first, dst, src, n);
+            first = NULL;
+        } else {
+            first = dst;
+        }
     }
+    if (first) he_stream(first, src, n);
+}
+
+/* That part by pieces that whoever has time takes; `first` is the number of its first one, and that of the next part's then;
+ * `mine` that of the one that this rank has taken. */
+static int copy_part(he_group *g, const he_work *w, uint32_t number, int from, int to, int end, unsigned char **srcs,
+                     unsigned char **dsts, int64_t *first, int64_t *mine) {
+    int64_t nbytes = 0;
+    for (int r = to; r < end && !nbytes; r++) nbytes = dealt_nbytes(g, w, from, r);
+    for (int64_t at; (at = (*mine - *first) * PIECE_NBYTES) < nbytes; *mine = claim(g, number)) {
+        if (atomic_load(&g->failed)) return he_look(g);
+        copy_piece(g, w, from, to, end, srcs, dsts, at, nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES);
+    }
+    *first += (int64_t)he_pieces_of(nbytes);
     return HE_OK;
 }
 
 static int copy_dealt(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
-    int64_t first = 0, mine = claim(g, number), size = he_nbytes_of(w->call.dtype);
-    int root = w->call.root, code = HE_OK;
-    if (g->rank == root) pull_from(g, w, root, srcs);
-    for (int r = 0; r < g->size && !code; r++) {
-        int from = w->call.kind == HE_GATHER ? r : root, to = w->call.kind == HE_GATHER ? root : r;
-        int64_t nbytes = he_part_count(g, w, from, to) * size;
-        if (r == root || !nbytes) continue;
-        code = copy_pieces(g, w, number, from, to, srcs, dsts, first, &mine);
-        first += (int64_t)he_pieces_of(nbytes);
-    }
+    int64_t first = 0, mine = claim(g, number);
+    int at_once = he_for_each(w->call.kind) ? 1 : g->size, code = HE_OK; /* else all take the same */
+    if (he_is_rooted(w->call.kind) && g->rank == w->call.root) pull_from(g, w, g->rank, srcs);
+    for (int from = 0; from < g->size; from++)
+        for (int to = 0; to < g->size && !code; to += at_once)
+            code = copy_part(g, w, number, from, to, to + at_once, srcs, dsts, &first, &mine);
     return code;
 }
 

@@ -226,6 +226,8 @@ static inline he_chunk_slot *he_chunk_slot_of(const he_group *g, int rank, uint3
     return &g->chunks[rank * CHUNK_SLOTS + number % CHUNK_SLOTS];
 }
 
+/* stream.c: as he_stream, to two places, which reads but once. */
+void he_stream_to_both(unsigned char *dst, unsigned char *other, const unsigned char *src, int64_t n);
 /* futex.c */
 void he_wake(uint32_t *word);
 void he_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
