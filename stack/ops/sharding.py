@@ -36,34 +36,37 @@ class Share:
     """Which part of an axis a rank has. The axis of `whole` elements is seen as (major, ranks,
     part): the rank has index `rank`, a scalar i64 node, of the middle. With `zigzag` it is seen as
     (major, 2 ranks, part / 2), of which the rank has index `rank` and the one as far from the
-    end."""
+    end. Where ranks have unequal parts, the axis is seen as (major, `size`, part), and this rank
+    has `count` indices of the middle from `rank` on."""
 
     rank: Node
     size: int
     whole: int
     major: int
     zigzag: bool = False
+    count: int = 1
 
     @property
     def part(self) -> int:
         return self.whole // self.size // self.major
 
     def positions(self) -> Node:
-        """i64[whole / size], where the rank's elements are in the whole axis."""
+        """i64[whole / size * count], where the rank's elements are in the whole axis."""
         if self.zigzag:
             pieces = 2 * self.size
             last = g.sub(g.const(pieces - 1, DType.I64), self.rank)
             both = [Share(r, pieces, self.whole, self.major).positions() for r in (self.rank, last)]
             rows = [g.reshape(x, (self.major, self.part // 2)) for x in both]
             return g.reshape(g.concat(rows, 1), (self.major * self.part,))
-        own = g.arange(self.major * self.part)
+        length = self.part * self.count
+        own = g.arange(self.major * length)
         if self.major == 1:
             return g.add(own, _times(g.broadcast(self.rank, own.shape), self.part))
         before = g.broadcast(
             g.reshape(_times(g.arange(self.major), self.part * self.size), (self.major, 1)),
-            (self.major, self.part),
+            (self.major, length),
         )
-        inner = g.broadcast(g.arange(self.part), before.shape)
+        inner = g.broadcast(g.arange(length), before.shape)
         here = _times(g.broadcast(self.rank, before.shape), self.part)
         return g.reshape(g.add(g.add(before, inner), here), own.shape)
 

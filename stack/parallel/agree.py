@@ -47,10 +47,10 @@ class Agreement:
         """Raise InvalidCall on all ranks where they have different facts. `causes` may differ:
         one that does is named where the facts of two ranks differ, too."""
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        if len(set(self._every(digest))) < 2:
+        if len(set(self.every(digest))) < 2:
             return
         own = json.dumps([self.rank, facts, causes])
-        said = sorted(json.loads(text) for text in self._every(own))
+        said = sorted(json.loads(text) for text in self.every(own))
         rank, first, mine = said[0]
         other, second, its = next(row for row in said if row[1] != first)
         pairs = (*zip_longest(mine, its), *zip_longest(first, second))
@@ -70,7 +70,7 @@ class Agreement:
             failure = error
         text = "" if failure is None else str(failure) or type(failure).__name__
         needs = failure.nbytes if isinstance(failure, OverBudget) else 0
-        said = [json.loads(each) for each in self._every(json.dumps([needs, -self.rank, text]))]
+        said = [json.loads(each) for each in self.every(json.dumps([needs, -self.rank, text]))]
         most, place, reason = max((each for each in said if each[2]), default=(0, 0, ""))
         if failure is not None and needs in (0, most):
             raise failure
@@ -79,7 +79,7 @@ class Agreement:
         assert found is not None, "nothing was raised"
         return found
 
-    def _every(self, own: str) -> list[str]:
+    def every(self, own: str) -> list[str]:
         """What each rank says."""
         said = [own]
         for group in self.groups:

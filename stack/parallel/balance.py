@@ -1,5 +1,5 @@
-"""Which parts of a model are together in a chunk of a pipeline, by the time that they take and the
-speed of the ranks that compute them. Pure."""
+"""How work is divided among ranks that are not equally fast: parts of a model among the chunks of a
+pipeline, and pieces of a batch among ranks that all have the model. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def even_chunks(times: Mapping[str, float], speeds: Sequence[float]) -> dict[str
         )
     if any(not (isfinite(t) and t >= 0) for t in times.values()):
         raise InvalidCall(f"times are {list(times.values())}; each is a number of at least 0")
-    if any(not (isfinite(s) and s > 0) for s in speeds):
-        raise InvalidCall(f"speeds are {list(speeds)}; each is a number above 0")
+    _check_speeds(speeds)
     before = [0.0, *accumulate(times.values())]
     # For each number of parts the longest time of the first chunks that have them, and where the
     # last of these begins.
@@ -45,3 +44,28 @@ def even_chunks(times: Mapping[str, float], speeds: Sequence[float]) -> dict[str
         found |= dict.fromkeys(names[begin:end], chunk)
         end = begin
     return {name: found[name] for name in names}
+
+
+def even_shares(speeds: Sequence[float], pieces: int) -> tuple[int, ...]:
+    """How many of so many equal pieces of a batch each rank takes, as `data` takes them, so that
+    the rank that takes longest takes as little time as any shares let it; each takes at least one.
+
+    `speeds` has how fast each rank is, in any unit. Raises InvalidCall for fewer pieces than ranks,
+    and for speeds that are none.
+    """
+    if not 1 <= len(speeds) <= pieces:
+        raise InvalidCall(
+            f"{pieces} pieces of a batch cannot be shared by {len(speeds)} ranks; give each a piece"
+        )
+    _check_speeds(speeds)
+    counts = [1] * len(speeds)
+    for _ in range(pieces - len(speeds)):
+        # To the rank that is done first with one more: no order of giving ends earlier.
+        rank = min(range(len(speeds)), key=lambda r: ((counts[r] + 1) / speeds[r], r))
+        counts[rank] += 1
+    return tuple(counts)
+
+
+def _check_speeds(speeds: Sequence[float]) -> None:
+    if any(not (isfinite(s) and s > 0) for s in speeds):
+        raise InvalidCall(f"speeds are {list(speeds)}; each is a number above 0")

@@ -25,7 +25,9 @@ from stack.parallel.placement import (
     Routed,
     Row,
     Sharded,
+    Shares,
     elements,
+    local_type,
 )
 
 
@@ -41,6 +43,29 @@ class Line:
     rank: Node
     name: Callable[[str], str]
     at: int | None = None
+    shares: Shares | None = None
+    """What the ranks have of sharded values, where that is not the same for all."""
+
+    @property
+    def pieces(self) -> int:
+        """The equal pieces of which ranks have one or, by `shares`, several."""
+        return self.size if self.shares is None else self.shares.pieces
+
+    def part(self, type: Type, placement: Placement) -> Type:
+        """What this rank has of a value of this type."""
+        found = local_type(type, placement, self.pieces)
+        if self.shares is None or not isinstance(placement, Sharded):
+            return found
+        at = placement.axis
+        shape = (*found.shape[:at], found.shape[at] * self.shares.own, *found.shape[at + 1 :])
+        return found.with_shape(shape)
+
+    def share(self, whole: int, major: int, zigzag: bool = False) -> Share:
+        """Which part of a sharded axis this rank has."""
+        if self.shares is None:
+            return Share(self.rank, self.size, whole, major, zigzag)
+        first = g.const(self.shares.first, DType.I64)
+        return Share(first, self.pieces, whole, major, zigzag, self.shares.own)
 
     def has(self, placement: Placement) -> bool:
         """Whether this rank has anything of a value."""
@@ -125,7 +150,7 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
         case Replicated(), Partial():
             return _on_first(n, line)
         case Replicated(), Sharded():
-            return own_part(n, b, line.rank, line.size)
+            return _own(n, b, line)
         case Replicated(), Row(size):
             return own_part(_padded(n, size), Sharded(0), line.rank, line.size)
         case Replicated(), Packed(parts):
@@ -191,6 +216,56 @@ def own_part(n: Node, p: Sharded, rank: Node, ranks: int) -> Node:
     return g.reshape(mine, shape)
 
 
+def _own(n: Node, p: Sharded, line: Line) -> Node:
+    """The part of a whole value that this rank has."""
+    if line.shares is None:
+        return own_part(n, p, line.rank, line.size)
+    return _pieces(n, p, line.pieces, line.shares.first, line.shares.own)
+
+
+def _pieces(n: Node, p: Sharded, pieces: int, first: int, count: int) -> Node:
+    """Neighbours among the equal pieces of each of the `major` blocks of an axis."""
+    split, at = _split(n, p, pieces), p.axis + 1
+    found = g.slice_axis(split, at, first, first + count)
+    length = n.shape[p.axis] // pieces * count
+    return g.reshape(found, (*n.shape[: p.axis], length, *n.shape[p.axis + 1 :]))
+
+
+def _filled(n: Node, p: Sharded, pieces: int, most: int) -> Node:
+    """So many pieces of each of the `major` blocks of an axis, with 0 behind them as `most`."""
+    split, at = _split(n, p, pieces), p.axis + 1
+    before = (0,) * len(split.shape)
+    behind = tuple(most - pieces if i == at else 0 for i in range(len(split.shape)))
+    length = n.shape[p.axis] // pieces * most
+    shape = (*n.shape[: p.axis], length, *n.shape[p.axis + 1 :])
+    return g.reshape(g.pad(split, before, behind), shape)
+
+
+def _spaced(n: Node, p: Sharded, shares: Shares) -> Node:
+    """A whole value in equal parts for the ranks, which have theirs and 0 behind it."""
+    split, at, begin, found = _split(n, p, shares.pieces), p.axis + 1, 0, []
+    before = (0,) * len(split.shape)
+    for count in shares.counts:
+        own = g.slice_axis(split, at, begin, begin + count)
+        behind = tuple(shares.most - count if i == at else 0 for i in range(len(split.shape)))
+        found.append(g.pad(own, before, behind))
+        begin += count
+    length = n.shape[p.axis] // shares.pieces * shares.most * len(shares.counts)
+    return g.reshape(g.concat(found, at), (*n.shape[: p.axis], length, *n.shape[p.axis + 1 :]))
+
+
+def _closed(n: Node, p: Sharded, shares: Shares) -> Node:
+    """The whole value that lies so in equal parts."""
+    ranks = len(shares.counts)
+    split, at = _split(n, p, shares.most * ranks), p.axis + 1
+    found = [
+        g.slice_axis(split, at, rank * shares.most, rank * shares.most + count)
+        for rank, count in enumerate(shares.counts)
+    ]
+    length = n.shape[p.axis] // (shares.most * ranks) * shares.pieces
+    return g.reshape(g.concat(found, at), (*n.shape[: p.axis], length, *n.shape[p.axis + 1 :]))
+
+
 def _split(n: Node, p: Sharded, ranks: int) -> Node:
     """The axis as (major, ranks, part)."""
     before, after = n.shape[: p.axis], n.shape[p.axis + 1 :]
@@ -247,7 +322,9 @@ def _summed(n: Node, by: str, line: Line) -> Node:
 
 
 def _parts(n: Node, p: Sharded, line: Line) -> Node:
-    """The ranks' parts along a first axis."""
+    """The ranks' parts along a first axis; of unequal ones equal ones that have them."""
+    if line.shares is not None:
+        n = _spaced(n, p, line.shares)
     split = _split(n, p, line.size)
     order = (p.axis + 1, *(i for i in range(len(split.shape)) if i != p.axis + 1))
     part = n.shape[p.axis] // line.size
@@ -257,12 +334,28 @@ def _parts(n: Node, p: Sharded, line: Line) -> Node:
 
 def _scattered(n: Node, by: str, p: Sharded, line: Line) -> Node:
     """The rank's part of the combined value."""
-    return g.reduce_scatter(by, _parts(n, p, line), line.group, _called("part", n, line))
+    own = g.reduce_scatter(by, _parts(n, p, line), line.group, _called("part", n, line))
+    return _used(own, p, line)
+
+
+def _used(n: Node, p: Sharded, line: Line) -> Node:
+    """What a rank has of a part that is as long as the longest one."""
+    if line.shares is None:
+        return n
+    return _pieces(n, p, line.shares.most, 0, line.shares.own)
 
 
 def _gathered(n: Node, p: Sharded, line: Line) -> Node:
+    if line.shares is not None:
+        n = _filled(n, p, line.shares.own, line.shares.most)
     every = g.all_gather(n, line.size, line.group, _called("whole", n, line))
-    return _joined(every, p)
+    return _together(every, p, line)
+
+
+def _together(every: Node, p: Sharded, line: Line) -> Node:
+    """The whole value of parts that lie along a first axis."""
+    whole = _joined(every, p)
+    return whole if line.shares is None else _closed(whole, p, line.shares)
 
 
 def _joined(every: Node, p: Sharded) -> Node:
@@ -287,9 +380,11 @@ def _joined(every: Node, p: Sharded) -> Node:
 def _exchanged(n: Node, a: Sharded, b: Sharded, line: Line) -> Node:
     """Parts along one axis for parts along another one."""
     if a.axis == b.axis:
-        return own_part(_gathered(n, a, line), b, line.rank, line.size)
+        return _own(_gathered(n, a, line), b, line)
+    if line.shares is not None:
+        n = _filled(n, a, line.shares.own, line.shares.most)
     every = g.all_to_all(_parts(n, b, line), line.group, _called("parts", n, line))
-    return _joined(every, a)
+    return _used(_together(every, a, line), b, line)
 
 
 def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
@@ -450,8 +545,7 @@ def packed_positions(parts: Sequence[Part], line: Line) -> Node:
             own = row_positions(part.local, line)
         elif isinstance(part.placement, Sharded):
             major = part.placement.major
-            share = Share(line.rank, line.size, part.count, major)
-            own = _padded(share.positions(), part.local)
+            own = _padded(line.share(part.count, major).positions(), part.local)
         else:
             own = g.arange(part.local)
         if not part.local:

@@ -9,6 +9,7 @@ from dataclasses import field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
+from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
@@ -36,6 +37,7 @@ from stack.parallel.placement import (
     Placement,
     Row,
     Sharded,
+    Shares,
     aligned,
     local_type,
     part_of,
@@ -76,11 +78,14 @@ class Explained:
 def in_order(strategy: Strategy) -> list[AxisLayout]:
     """The axes in the order in which a graph is divided: a pipeline first, whose ranks have graphs
     of their own, then a ring, since attention is found in whole graphs. Heads are divided behind
-    tensors, which have them, too, and rows last, as they divide what is left of each parameter."""
+    tensors, which have them, too, and then rows, as they divide what is left of each parameter.
+    Unequal shares come last: until then all ranks have one graph, and divide it alike."""
 
     def place(axis: AxisLayout) -> int:
         if axis.schedule or axis.attention == "ring":
             return -2 if axis.schedule else -1
+        if axis.shares:
+            return 3
         return 2 if axis.divides_rows else int(axis.attention == "heads")
 
     return sorted(strategy.axes, key=place)
@@ -102,15 +107,17 @@ def divide(
     axes: Sequence[AxisLayout],
     groups: Sequence[str],
     stage: Stage = Stage(),
+    numbers: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[GraphRequest, Explained]:
     """What a rank computes of a captured function.
 
     Of each input `layouts` has where it is stored, None where every rank has the whole, and
     `arguments` its number where it is an argument. `groups` has what the devices' engines call the
     ranks along each axis. Further inputs of the result are the rank's numbers along the axes of
-    more than one rank. Raises InvalidCall for an argument that cannot be divided.
+    more than one rank. `numbers` has this rank's along the axes with shares. Raises InvalidCall for
+    an argument that cannot be divided.
     """
-    return _Dividing(function, request, layouts, arguments, axes, groups, stage).divided()
+    return _Dividing(function, request, layouts, arguments, axes, groups, stage, numbers).divided()
 
 
 class _Dividing:
@@ -129,8 +136,10 @@ class _Dividing:
         axes: Sequence[AxisLayout],
         groups: Sequence[str],
         stage: Stage,
+        places: Mapping[str, int],
     ) -> None:
         self.function, self.request, self.stage = function, request, stage
+        self.places = places
         self.layouts, self.arguments = layouts, arguments
         self.axes, self.groups = axes, groups
         self.numbers = count()
@@ -216,6 +225,7 @@ class _Dividing:
                 _computed(self.function, now, numbers, self.axes, axis),
                 [WHOLE if layout is None else layout[k] for layout in placed],
                 self.stage.rank if axis.schedule else None,
+                Shares(axis.shares, self.places[axis.name]) if axis.shares else None,
             )
             # Stages have graphs of their own, which would choose otherwise what they exchange
             alike = {
@@ -423,16 +433,18 @@ def _computed(
             f"no argument of {function!r} has an axis {at}, which `batch {at}` of {axis.name!r} "
             f"divides; they have shapes {', '.join(str(list(shape)) for shape in shapes)}"
         )
-    major = math.prod(a.size for a in before if a.batch == at and at is not None)
+    major = math.prod(a.pieces for a in before if a.batch == at and at is not None)
     for n, number in zip(inputs, arguments, strict=False):
         if number is None or at is None or len(n.shape) <= at:
             continue
-        parts = major * axis.size * (1 + (axis.attention == "ring"))
+        parts = major * axis.pieces * (1 + (axis.attention == "ring"))
         if n.shape[at] % parts or not n.shape[at]:
+            among = f"{major * axis.size} ranks along {axis.name!r}"
+            if axis.shares:
+                among += f" in shares of {', '.join(map(str, axis.shares))}"
             raise InvalidCall(
                 f"axis {at} of argument {number} of {function!r}, of shape {list(n.shape)}, cannot "
-                f"be divided among {major * axis.size} ranks along {axis.name!r}; take a multiple "
-                f"of {parts}"
+                f"be divided among {among}; take a multiple of {parts}"
             )
         found[n] = Sharded(at, major, axis.attention == "ring")
     return found

@@ -17,7 +17,6 @@ from stack.comm.messages import RankCall, kind_of, sent_bytes
 from stack.ir.pattern import number_of
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.error import GraphError
-from stack.ops.sharding import Share
 from stack.parallel.convert import (
     Line,
     absent,
@@ -36,8 +35,8 @@ from stack.parallel.placement import (
     Routed,
     Row,
     Sharded,
+    Shares,
     fits,
-    local_type,
     plain,
 )
 from stack.parallel.routed import Route
@@ -50,7 +49,9 @@ class Spread:
     """How a graph's values lie along an axis of a mesh. `inputs` has each input's placement, whole
     where it says nothing, and `computed` what the rank makes of it before anything reads it;
     `outputs` has each output's placement, in their order. `at` is this rank's number where the
-    graph is for this rank alone: then ranks own values, and divide none."""
+    graph is for this rank alone: then ranks own values, and divide none. By `shares` ranks have
+    unequal parts: where a value is sharded is decided as among as many ranks as there are pieces,
+    alike on all ranks."""
 
     size: int
     group: str
@@ -58,6 +59,12 @@ class Spread:
     computed: Mapping[Node, Placement]
     outputs: Sequence[Placement]
     at: int | None = None
+    shares: Shares | None = None
+
+    @property
+    def pieces(self) -> int:
+        """The equal pieces that are divided."""
+        return self.size if self.shares is None else self.shares.pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +95,25 @@ def partitioned(
     Raises GraphError for a placement that does not fit its value.
     """
     order = list(toposort(outputs))
-    line = Line(spread.size, spread.group, rank, name, spread.at)
+    line = Line(spread.size, spread.group, rank, name, spread.at, spread.shares)
     stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
     read = {n: spread.computed.get(n, p) for n, p in stored.items()}
     for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
-        if not fits(n.type, p, spread.size):
-            raise GraphError(f"{n.type} cannot be placed as {p} on {spread.size} ranks")
+        if not fits(n.type, p, spread.pieces):
+            raise GraphError(f"{n.type} cannot be placed as {p} on {spread.pieces} ranks")
     flats = {n.shape[0] for n, p in stored.items() if isinstance(p, Packed)}
     stored, read = ({n: plain(p) for n, p in given.items()} for given in (stored, read))
     wanted = [(n, plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
-    known = candidates(order, read, dict(wanted), flats, spread.size, spread.at is None)
+    known = candidates(order, read, dict(wanted), flats, spread.pieces, spread.at is None)
     options = {
         n: [only[n]]
         if only and n in only
         else [Way((), read[n])]
         if n.op == "input"
-        else known_ways(n, known, spread.size)
+        else known_ways(n, known, spread.pieces)
         for n in order
     }
-    chosen = Chooser(order, options, wanted, spread.size, price).choose()
+    chosen = Chooser(order, options, wanted, spread.pieces, price).choose()
     return _Rewriting(order, chosen, stored, line, wanted).cut()
 
 
@@ -132,7 +139,7 @@ class _Rewriting:
         for n in self.order:
             way = self.chosen[n]
             if n.op == "input":
-                own = g.input(n["slot"], local_type(n.type, self.stored[n], self.line.size))
+                own = g.input(n["slot"], self.line.part(n.type, self.stored[n]))
                 inputs[n] = own
                 self.made[n, self.stored[n]] = own
                 continue
@@ -192,19 +199,19 @@ class _Rewriting:
             return g.reshape(own, n.shape)
         if n.op == "slice" and isinstance(way.operands[0], Packed):
             return self._sliced(n, way.operands[0], srcs[0])
-        type = local_type(n.type, way.result, line.size)
+        type = line.part(n.type, way.result)
         row = OPS[n.op].sharding
         if row is None or isinstance(way.result, Replicated | Owned):
             return OPS[n.op](*srcs, asked=type, **dict(n.attrs))
         share = None
         if way.share is not None:
-            share = Share(line.rank, line.size, *way.share)
+            share = line.share(*way.share)
         return row.local(n, srcs, type, share)
 
     def _flat(self, n: Node, result: Row | Packed | Routed, srcs: tuple[Node, ...]) -> Node:
         """Operators on values that are flat on each rank, or whose rows are on other ranks."""
         line = self.line
-        type = local_type(n.type, result, line.size)
+        type = line.part(n.type, result)
         match n.op:
             case "expand":
                 return g.broadcast(g.reshape(srcs[0], ()), type.shape)

@@ -116,6 +116,36 @@ class Routed:
 
 
 Placement = Replicated | Sharded | Partial | Row | Owned | Packed | Routed
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Ranks that have unequal parts of what is sharded: of each of the equal pieces that an axis is
+    cut into, rank i has `counts[i]` neighbours. `rank` is this one, whose graph is its own."""
+
+    counts: tuple[int, ...]
+    rank: int
+
+    @property
+    def pieces(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def first(self) -> int:
+        """This rank's first piece."""
+        return sum(self.counts[: self.rank])
+
+    @property
+    def own(self) -> int:
+        """How many pieces this rank has."""
+        return self.counts[self.rank]
+
+    @property
+    def most(self) -> int:
+        """How many pieces the rank with the most has."""
+        return max(self.counts)
+
+
 WHOLE = Replicated()
 SUM = Partial()
 

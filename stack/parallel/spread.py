@@ -147,9 +147,11 @@ class Parallel:
             next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
             {lane: ranks.name for lane, ranks in self._lanes.items()},
         )
+        pairs = zip(self._axes, self._lines, strict=True)
+        numbers = {axis.name: line.rank for axis, line in pairs if axis.shares}
         made: tuple[GraphRequest, Explained] | None = None
         try:
-            made = divide(function, request, layouts, arguments, self._axes, groups, stage)
+            made = divide(function, request, layouts, arguments, self._axes, groups, stage, numbers)
         except Exception as error:  # noqa: BLE001 - raised again, on all ranks
             failure = error
         if made is None or made[1].calls:

@@ -7,6 +7,10 @@
       batch 0
       states rows
 
+    axis replica 2
+      batch 0
+      shares 3 1
+
     axis context 2
       batch 1
       attention ring
@@ -15,7 +19,8 @@ Of each axis of the mesh: which axis of every argument of a step is the batch, a
 and the optimizers' states are stored. `shard 0 of 3` divides each third of axis 0. `rows` divides
 the elements of each parameter, whatever its shape. What nothing is said of is whole on every rank.
 Where ranks have parts of sequences, `attention` says how it is computed: by `heads` of whole
-sequences, or around the `ring` of the ranks; what costs least where nothing is said.
+sequences, or around the `ring` of the ranks; what costs least where nothing is said. By `shares`
+the first rank takes three quarters of a batch here, and the second one a quarter.
 
     axis stage 2
       schedule 1f1b 8
@@ -30,7 +35,8 @@ table, whose lines are those of `stack.parallel.schedule`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -76,7 +82,8 @@ class AxisLayout:
     says how those of micro-batches are summed: in "rows" each is scattered when it is there. By
     "ring" of `attention` parts of sequences are in zigzag order (`Sharded`). With a
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
-    patterns of their names.
+    patterns of their names. `shares` has how many of so many equal pieces of the batch each rank
+    takes; of equal ones nothing is said.
     """
 
     name: str
@@ -89,6 +96,12 @@ class AxisLayout:
     schedule: str = ""
     chunks: tuple[tuple[str, int], ...] = ()
     attention: Attending = ""
+    shares: tuple[int, ...] = ()
+
+    @property
+    def pieces(self) -> int:
+        """The equal pieces that the batch is divided in."""
+        return sum(self.shares) or self.size
 
     @property
     def divides_rows(self) -> bool:
@@ -172,6 +185,7 @@ class Strategy:
                     f"attention {axis.attention} along {axis.name!r} takes sequences that its "
                     f"ranks divide, and `batch {axis.batch}` has none; write `batch 1`"
                 )
+            _check_shares(axis)
             shards = [other.name for other in self.axes if other.shards and other is not axis]
             if axis.attention == "ring" and axis.divides_rows and shards:
                 raise InvalidCall(
@@ -206,6 +220,8 @@ class Strategy:
             lines.append(f"axis {axis.name} {axis.size}")
             if axis.batch is not None:
                 lines.append(f"  batch {axis.batch}")
+            if axis.shares:
+                lines.append(f"  shares {' '.join(map(str, axis.shares))}")
             if axis.attention:
                 lines.append(f"  attention {axis.attention}")
             for pattern, p in axis.shards:
@@ -234,7 +250,7 @@ def _parsed(text: str) -> Strategy:
     once: set[tuple[int, str]] = set()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and words[0] in ("batch", "attention", "schedule"):
+        if words and words[0] in ("batch", "shares", "attention", "schedule"):
             if (len(found), words[0]) in once:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
@@ -246,8 +262,9 @@ def _parsed(text: str) -> Strategy:
         except (ValueError, IndexError):
             raise InvalidCall(
                 f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
-                "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
-                "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, "
+                "RANKS`, `batch AXIS`, `shares PIECES ...`, `attention heads`, `attention ring`, "
+                "`parameter PATTERN shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, "
+                "`states rows`, "
                 f"`schedule NAME MICROBATCHES` with a NAME of {', '.join(NAMED)}, `chunk PATTERN "
                 "NUMBER`, or lines of a schedule's table"
             ) from None
@@ -265,6 +282,8 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found.append(AxisLayout(name, int(size)))
         case ["batch", axis]:
             found[-1] = replace(found[-1], batch=int(axis))
+        case ["shares", *counts] if counts:
+            found[-1] = replace(found[-1], shares=tuple(map(int, counts)))
         case ["attention", "heads" | "ring" as how]:
             found[-1] = replace(found[-1], attention=how)
         case ["parameter", pattern, "shard", axis]:
@@ -312,12 +331,35 @@ def _table(schedule: str, ranks: int) -> Schedule:
     return found
 
 
+def _check_shares(axis: AxisLayout) -> None:
+    """Raise InvalidCall for shares of a batch that its ranks cannot take."""
+    if not axis.shares:
+        return
+    said = f"axis {axis.name!r} has `shares {' '.join(map(str, axis.shares))}`"
+    if len(axis.shares) != axis.size or min(axis.shares) < 1:
+        raise InvalidCall(
+            f"{said} and {axis.size} ranks; give the pieces of the batch that each rank takes, at "
+            "least 1"
+        )
+    if axis.batch is None:
+        raise InvalidCall(f"{said}, and divides no batch; write `batch 0`")
+    if axis.attention or axis.shards or axis.divides_rows:
+        raise InvalidCall(
+            f"{said} and divides something besides the batch, whose parts are equal; take two axes"
+        )
+
+
 # the strategies that have names
 
 
-def data(size: int, name: str = "data") -> Strategy:
-    """Every rank has the model and a part of the batch, which is axis 0 of the arguments."""
-    return Strategy((AxisLayout(name, size, batch=0),))
+def data(size: int, name: str = "data", shares: Sequence[int] = ()) -> Strategy:
+    """Every rank has the model and a part of the batch, which is axis 0 of the arguments: an equal
+    one, or as many of equal pieces as `shares` says (`even_shares` finds them)."""
+    divisor = math.gcd(*shares)
+    counts = tuple(n // divisor for n in shares) if divisor else tuple(shares)
+    if set(counts) == {1} and len(counts) == size:
+        counts = ()
+    return Strategy((AxisLayout(name, size, batch=0, shares=counts),))
 
 
 def zero(stage: int, size: int, name: str = "data") -> Strategy:

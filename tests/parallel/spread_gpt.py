@@ -18,6 +18,7 @@ import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Sharded, parallel
+from stack.parallel.speed import measured_speeds
 from stack.parallel.strategy import context, data, expert, pipeline, ring, tensor, ulysses, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -80,8 +81,8 @@ def dropless(net):
 
 
 SPECIAL = {f.__name__: f for f in (tied, one, dropless)}
-"""What may be special with a model; besides, its sizes may be odd, it has eight experts, or its
-gradients are unclipped."""
+"""What may be special with a model; besides, its sizes may be odd, it has eight experts, its
+gradients are unclipped, or ranks take unequal parts of the batch."""
 
 
 def special_of(name):
@@ -95,6 +96,8 @@ def composed(name, ranks):
     found = None
     *first, last = name.split("+")
     elements = ELEMENTS
+    if special == "uneven":
+        elements = ELEMENTS | {"data": lambda n, name="data": data(n, name, (3, 1, 2, 2)[:n])}
     if "expert" in name:
         elements = ELEMENTS | {"tensor": lambda n, name="tensor": tensor(n, WITH_EXPERTS, name)}
     if special == "tied":
@@ -274,6 +277,8 @@ def train_on_ranks(path, kind, steps, names):
         if mesh.rank == 0:
             np.savez(f"{path}/{name}.npz", launches=launches, **found)
         made = {f"{axis} {what}": n for (axis, what), n in said.calls.items()}
+        if special_of(name) == "uneven":
+            made["speeds"] = measured_speeds(mesh, "data", lambda: (ht.ones(9) * 2).numpy())
         print(json.dumps([name, digest(found), made]), flush=True)  # noqa: T201
 
 

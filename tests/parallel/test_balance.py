@@ -1,13 +1,13 @@
-"""Chunks of a pipeline by measured times, against all cuts."""
+"""Chunks of a pipeline and shares of a batch by measured times, against all there are."""
 
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.core.errors import InvalidCall
-from stack.parallel.balance import even_chunks
+from stack.parallel.balance import even_chunks, even_shares
 
 
 def longest(times, ends, speeds):
@@ -30,6 +30,31 @@ def test_no_cut_of_the_model_is_better(data):
     cuts = combinations(range(1, len(times)), len(speeds) - 1)
     best = min(longest(times, cut, speeds) for cut in cuts)
     assert longest(times, ends, speeds) == pytest.approx(best)
+
+
+@given(st.data())
+def test_no_shares_of_a_batch_are_better(data):
+    speeds = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    pieces = data.draw(st.integers(len(speeds), 9))
+
+    def longest(counts):
+        return max(n / s for n, s in zip(counts, speeds, strict=True))
+
+    found = even_shares(speeds, pieces)
+    every = product(range(1, pieces + 1), repeat=len(speeds))
+    assert min(found) >= 1
+    assert sum(found) == pieces
+    assert longest(found) == min(longest(counts) for counts in every if sum(counts) == pieces)
+
+
+def test_shares_that_cannot_be_are_refused():
+    for speeds, pieces, said in (
+        ([1.0, 1.0], 1, "1 pieces of a batch cannot be shared by 2 ranks"),
+        ([], 3, "by 0 ranks"),
+        ([1.0, float("inf")], 3, "speeds are"),
+    ):
+        with pytest.raises(InvalidCall, match=said):
+            even_shares(speeds, pieces)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -24,6 +24,7 @@ from stack.ir.interpret import interpret
 from stack.ir.verify import verify
 from stack.ir.world import RankProgram, interpret_world
 from stack.ops import OPS
+from stack.parallel.convert import Line, converted
 from stack.parallel.divide import divide, in_order, layouts_of
 from stack.parallel.partition import Spread, partitioned, rank_input
 from stack.parallel.placement import (
@@ -33,6 +34,7 @@ from stack.parallel.placement import (
     Routed,
     Row,
     Sharded,
+    Shares,
     fits,
     local_type,
 )
@@ -99,13 +101,15 @@ class Case:
             return batch[source]
         return source.numpy() if isinstance(source, Cell) else np.asarray(source)
 
-    def divide(self, strategy):
+    def divide(self, strategy, **numbers):
         axes = in_order(strategy)
         found = layouts_of(self.model, axes, [self.optimizer])
         by_serial = {cell.serial: layout for cell, layout in found.items()}
         layouts = [by_serial.get(s.serial) if isinstance(s, Cell) else None for s in self.sources]
         arguments = [s if isinstance(s, int) else None for s in self.sources]
-        cut, said = divide("step", self.request, layouts, arguments, axes, [a.name for a in axes])
+        groups = [a.name for a in axes]
+        given = ("step", self.request, layouts, arguments, axes, groups)
+        cut, said = divide(*given, numbers=numbers)
         return axes, layouts, cut, said
 
 
@@ -140,8 +144,9 @@ def in_parts(value, layout, axes, place):
     return value
 
 
-def run_ranks(case, axes, layouts, cut):
-    """Every rank's outputs."""
+def run_ranks(case, axes, layouts, cut, cut_of=None):
+    """Every rank's outputs; `cut_of` gives each place its graph where they have graphs of their
+    own."""
     ranks = int(np.prod([a.size for a in axes]))
     at, lines = places(axes, ranks)
     real = [k for k, axis in enumerate(axes) if axis.size > 1]
@@ -151,8 +156,9 @@ def run_ranks(case, axes, layouts, cut):
             in_parts(v, layout, axes, place) for v, layout in zip(case.values, layouts, strict=True)
         ]
         numbers = [np.array(place[k]) for k in real]
-        inputs = dict(zip(cut.inputs, [*values, *numbers], strict=True))
-        programs.append(RankProgram(cut.outputs, inputs))
+        own = cut if cut_of is None else cut_of(place)
+        inputs = dict(zip(own.inputs, [*values, *numbers], strict=True))
+        programs.append(RankProgram(own.outputs, inputs))
     return at, interpret_world(programs, lines)
 
 
@@ -169,6 +175,34 @@ def test_a_step_on_ranks_is_the_step_of_one_device(name, cases):
     axes, layouts, cut, _ = case.divide(strategy)
     verify(cut.outputs)
     at, got = run_ranks(case, axes, layouts, cut)
+    compare(case, axes, layouts, at, got, name)
+
+
+UNEVEN = {
+    "data": data(3, shares=(1, 3, 2)),
+    "tensor": data(2, shares=(3, 1)) + tensor(2, MEGATRON),
+    "zero1": data(2, "replica", shares=(1, 2)) + zero(1, 2),
+    "zero3": zero(3, 2) + data(2, "replica", shares=(2, 1)),
+    "context": context(2) + data(2, shares=(1, 5)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", stream("uneven").sample(sorted(UNEVEN), 1))
+def test_a_step_on_ranks_with_unequal_shares_is_the_step_of_one_device(name):
+    case, strategy = Case("sgd", rows=12), UNEVEN[name]
+    axis = next(a for a in strategy.axes if a.shares)
+    made = [case.divide(strategy, **{axis.name: rank}) for rank in range(axis.size)]
+    axes, layouts, cut, _ = made[0]
+    for _, _, own, _ in made:
+        verify(own.outputs)
+    k = axes.index(axis)
+    at, got = run_ranks(case, axes, layouts, cut, lambda place: made[place[k]][2])
+    compare(case, axes, layouts, at, got, name)
+
+
+def compare(case, axes, layouts, at, got, name):
+    """The outputs of ranks at these places, together, with those of one device."""
     found = interpret(case.request.outputs, case.inputs)
     updated = dict(case.request.updates)
     for i, (n, whole) in enumerate(zip(case.request.outputs, found, strict=True)):
@@ -327,39 +361,65 @@ def test_each_way_to_compute_an_operator_on_ranks_gives_its_value(op, dtype, dat
     n = drawn(m, op, dtype)
     if n.op != op:
         return
-    ranks = 2
     values = interpret(n.srcs, m.inputs)
     (want,) = interpret([n], m.inputs)
     srcs = [g.input(i, s.type) for i, s in enumerate(n.srcs)]
     whole = g.make(n.op, srcs, n.type, **dict(n.attrs))
     known = {x: dict.fromkeys([WHOLE]) for x in (*srcs, whole)}
-    for way in ways(whole, known, ranks):
-        check_way(whole, srcs, values, way, want, ranks)
+    for counts in ((1, 1), (2, 1)):
+        for way in ways(whole, known, sum(counts)):
+            check_way(whole, srcs, values, way, want, counts)
 
 
-def check_way(whole, srcs, values, way, want, ranks):
+def part_by(value, p, counts, rank):
+    """What a rank with so many pieces has of a value; a rank with one of each by the library."""
+    if set(counts) == {1} or not isinstance(p, Sharded):
+        return placed_value(value, p, len(counts), rank)
+    before, after = value.shape[: p.axis], value.shape[p.axis + 1 :]
+    pieces = value.reshape(*before, p.major, sum(counts), -1, *after)
+    own = range(sum(counts[:rank]), sum(counts[: rank + 1]))
+    return np.ascontiguousarray(pieces.take(own, p.axis + 1).reshape(*before, -1, *after))
+
+
+def whole_by(parts, p, type, counts):
+    """The value of which ranks with so many pieces have these parts."""
+    if set(counts) == {1} or not isinstance(p, Sharded):
+        return whole_value(parts, p, type)
+    before, after = type.shape[: p.axis], type.shape[p.axis + 1 :]
+    cut = [
+        x.reshape(*before, p.major, count, -1, *after)
+        for x, count in zip(parts, counts, strict=True)
+    ]
+    return np.concatenate(cut, p.axis + 1).reshape(type.shape)
+
+
+def check_way(whole, srcs, values, way, want, counts):
+    ranks, is_even = len(counts), set(counts) == {1}
     placements = [*zip(srcs, way.operands, strict=True), (whole, way.result)]
-    if not all(fits(x.type, p, ranks) for x, p in placements):
+    if not all(fits(x.type, p, sum(counts)) for x, p in placements):
         return
+    if not is_even and any(isinstance(p, Row | Routed) for _, p in placements):
+        return  # which unequal shares are refused beside
     rank = rank_input(len(srcs))
     # Rows that are routed come from equal parts of them, and go back there
     *operands, result = (
         Sharded(0) if isinstance(p, Routed) else p for p in (*way.operands, way.result)
     )
     inputs = dict(zip(srcs, operands, strict=True))
-    spread = Spread(ranks, "ranks", inputs, {}, [result])
-    cut = partitioned([whole], spread, rank, only={whole: way})
     programs = []
     for r in range(ranks):
+        shares = None if is_even else Shares(counts, r)
+        spread = Spread(ranks, "ranks", inputs, {}, [result], shares=shares)
+        cut = partitioned([whole], spread, rank, only={whole: way})
         own = {
-            cut.inputs[x]: placed_value(v, p, ranks, r)
+            cut.inputs[x]: part_by(v, p, counts, r)
             for x, v, p in zip(srcs, values, operands, strict=True)
             if x in cut.inputs
         }
         programs.append(RankProgram(cut.outputs, {**own, rank: np.array(r)}))
     got = [found[0] for found in interpret_world(programs, {"ranks": [list(range(ranks))]})]
     with np.errstate(all="ignore"):
-        value = whole_value(got, result, whole.type)
+        value = whole_by(got, result, whole.type, counts)
     digits = whole.dtype.mantissa if whole.dtype.is_float else 0
     close = max(3 * 2.0**-digits, 1e-5)
     apart = isinstance(way.result, Partial) or Partial("sum") in way.operands
@@ -380,7 +440,37 @@ def check_way(whole, srcs, values, way, want, ranks):
         np.testing.assert_array_equal(value, want, err_msg=str(way))
 
 
+@pytest.mark.parametrize("counts", [(1, 3, 2), (2, 1, 1)], ids=str)
+def test_unequal_parts_are_exchanged_for_others(counts):
+    """Every change of placement, of whole numbers."""
+    pieces, ranks = sum(counts), len(counts)
+    type, numbers = Type((2 * pieces, 3, 2 * pieces), DType.F32), np.random.default_rng(3)
+    whole = numbers.integers(-9, 9, type.shape).astype(np.float32)
+    terms = numbers.integers(-9, 9, (ranks, *type.shape)).astype(np.float32)
+    terms[0] += whole - terms.sum(0)
+    placed = [WHOLE, Partial(), Sharded(0), Sharded(0, 2), Sharded(2), Sharded(2, 2)]
+    rank = rank_input(1)
+    for a, b in permutations(placed, 2):
+        programs = []
+        for r in range(ranks):
+            shares = Shares(counts, r)
+            line = Line(ranks, "ranks", rank, lambda what: what, shares=shares)
+            own = g.input(0, line.part(type, a))
+            value = terms[r] if a == Partial() else part_by(whole, a, counts, r)
+            made = converted(own, type, a, b, line)
+            programs.append(RankProgram((made,), {own: value, rank: np.array(r)}))
+        got = [found[0] for found in interpret_world(programs, {"ranks": [list(range(ranks))]})]
+        value = sum(got) if b == Partial() else whole_by(got, b, type, counts)
+        np.testing.assert_array_equal(value, whole, err_msg=f"{a} to {b}")
+        assert [v.shape for v in got] == [
+            (part_by(whole, b, counts, r) if isinstance(b, Sharded) else whole).shape
+            for r in range(ranks)
+        ]
+
+
 def test_a_strategy_is_its_text():
+    for strategy in UNEVEN.values():
+        assert Strategy.parse(str(strategy)) == strategy
     for name, make in STRATEGIES.items():
         strategy = make(4)
         assert Strategy.parse(str(strategy)) == strategy, name
@@ -400,6 +490,11 @@ def test_a_strategy_is_its_text():
         ("axis data 2\n batch -1", "axis 'data' has `batch -1`; axes of arguments are counted"),
         ("axis a 2\n parameter * shard 0 of 0", "divides . in each of 0 parts"),
         ("axis data 2\n chunk * 0", "axis 'data' has chunks and no schedule"),
+        ("axis data 2\n batch 0\n shares 3", "has `shares 3` and 2 ranks; give the pieces"),
+        ("axis data 2\n batch 0\n shares 3 0", "has `shares 3 0` and 2 ranks"),
+        ("axis data 2\n batch 0\n shares 3 x", "line 3 of the strategy is 'shares 3 x'"),
+        ("axis data 2\n shares 3 1", "divides no batch"),
+        ("axis data 2\n batch 0\n shares 3 1\n states rows", "divides something besides the batch"),
         ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
         (
             "axis c 2\n batch 1\n attention ring\n states rows\naxis t 2\n parameter * shard 0",
@@ -419,6 +514,7 @@ def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
         (tensor(3, {"*.up.weight": Sharded(0)}), r"axis 0 of blocks.0.up.weight, of shape"),
         (tensor(8, {"*.qkv.weight": Sharded(0, 5)}), "of each of its 5 parts of blocks.0.attent"),
         (data(3), "axis 0 of argument 0 of 'step', of shape .8, 16., cannot be divided among 3"),
+        (data(2, shares=(4, 1)), "in shares of 4, 1; take a multiple of 5"),
         (context(2, axis=2), "no argument of 'step' has an axis 2, which `batch 2` of 'context'"),
         (tensor(8, {"*.qkv.*": Sharded(0, 3)}), "attention of 4 heads cannot be divided among the"),
         (zero(3, 3), "elements in the optimizer's array, which 3 ranks"),

@@ -15,7 +15,7 @@ from tests.launch.running import Folder
 from tests.parallel import spread_gpt
 
 NAMES = ["data", "zero1", "zero3", "tensor", "context", "expert"]
-NAMES += ["zero3@odd", "tensor@tied", "expert@one", "expert@dropless"]
+NAMES += ["data@uneven", "zero3@odd", "tensor@tied", "expert@one", "expert@dropless"]
 STEPS = 2
 
 
