@@ -8,13 +8,15 @@ again from the exponents' maxima and sums; the gradients of keys and values go a
 Parts are in zigzag order, as two chunks of a rank: of 2 n chunks rank i has chunk i and chunk
 2 n - 1 - i. Under a causal mask two blocks of one chunk by one are computed for each rank's chunks
 that come by, on every rank, and nothing that the mask leaves out, but half of the own two.
+
+Keys and values that several heads share go around once for them, and so do their gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, prod
+from math import gcd, inf, prod
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
@@ -205,6 +207,92 @@ def _blocks(line: _Line, step: int, is_causal: bool) -> list[_RingBlock]:
 
 
 @dataclass(frozen=True, slots=True)
+class Alike:
+    """Of stacked matrices each `count` behind one another along `axis` are equal: those of heads
+    that share keys and values."""
+
+    axis: int
+    count: int
+
+    @staticmethod
+    def of(k: Node, v: Node) -> Alike:
+        """What is so of both."""
+        each = (Alike(i, gcd(repeated(k, i), repeated(v, i))) for i in range(len(k.shape) - 2))
+        return max(each, key=lambda alike: alike.count, default=Alike(0, 1))
+
+    def _grouped(self, x: Node, members: int) -> Node:
+        at, (*shape,) = self.axis, x.shape
+        return g.reshape(x, (*shape[:at], shape[at] // members, members, *shape[at + 1 :]))
+
+    def _stacked(self, x: Node) -> Node:
+        at, (*shape,) = self.axis, x.shape
+        return g.reshape(x, (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
+
+    def first(self, x: Node) -> Node:
+        """The first one of equal ones."""
+        if self.count == 1:
+            return x
+        return self._stacked(g.slice_axis(self._grouped(x, self.count), self.axis + 1, 0, 1))
+
+    def every(self, x: Node) -> Node:
+        """All of them, of the first ones."""
+        if self.count == 1:
+            return x
+        apart = self._grouped(x, 1)
+        shape = list(apart.shape)
+        shape[self.axis + 1] = self.count
+        return self._stacked(g.expand(apart, tuple(shape)))
+
+    def summed(self, x: Node) -> Node:
+        """The sums over those that belong to equal ones."""
+        if self.count == 1:
+            return x
+        return self._stacked(g.reduce("sum", self._grouped(x, self.count), self.axis + 1))
+
+    def at_first(self, x: Node) -> Node:
+        """Values whose sums over those that belong to equal ones are x: x and zeros."""
+        if self.count == 1:
+            return x
+        apart = self._grouped(x, 1)
+        shape = list(apart.shape)
+        shape[self.axis + 1] = self.count - 1
+        return self._stacked(g.concat([apart, g.full(tuple(shape), 0, x.dtype)], self.axis + 1))
+
+
+def repeated(n: Node, axis: int) -> int:
+    """How many values behind one another along an axis are equal by what they are made of; at
+    least 1, and a divisor of the axis."""
+    size = n.shape[axis]
+    if not n.srcs:
+        return size if n.op in ("const", "full") else 1
+    source = n.srcs[0]
+    if n.op == "permute":
+        return repeated(source, n["perm"][axis])
+    if n.op == "expand":
+        return size if source.shape[axis] == 1 else repeated(source, axis)
+    if n.op == "reshape":
+        # The source's axes that this one is made of, the innermost one first.
+        inner, found, left = prod(n.shape[axis + 1 :]), 1, size
+        for i in reversed(range(len(source.shape))):
+            if inner > 1:
+                if inner % source.shape[i]:
+                    return 1
+                inner //= source.shape[i]
+                continue
+            if left == 1 or left % source.shape[i]:
+                return found
+            left //= source.shape[i]
+            own = repeated(source, i)
+            found *= own
+            if own < source.shape[i]:
+                return found
+        return found
+    if OPS[n.op].kind is OpKind.ELEMENTWISE or n.op == "contiguous":
+        return gcd(*(repeated(s, axis) for s in n.srcs))
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
 class _RingAttention:
     """An attention, or one's gradients: `node`, what stands for its results, its matrices with q
     first, and its expressions with what they read."""
@@ -213,6 +301,7 @@ class _RingAttention:
     results: tuple[Node, ...]
     matrices: tuple[Node, ...]
     read: tuple[tuple[Node, Placement], ...]
+    alike: Alike
 
     @staticmethod
     def of(n: Node, results: tuple[Node, ...]) -> _RingAttention:
@@ -224,7 +313,7 @@ class _RingAttention:
         for x in _read(exprs, prod(scores)):
             of_rows = len(x.shape) == len(scores) and x.shape[-2] == scores[-2] > 1
             read.append((x, _zigzag(x) if of_rows else WHOLE))
-        return _RingAttention(n, results, matrices, tuple(read))
+        return _RingAttention(n, results, matrices, tuple(read), Alike.of(*matrices[1:3]))
 
     @property
     def operands(self) -> list[tuple[Node, Placement]]:
@@ -245,10 +334,10 @@ class _RingAttention:
         most = [g.full((*shape, 1), -inf, wide)] * 2
         total = [g.full((*shape, 1), 0, wide)] * 2
         result = [g.full((*shape, columns), 0, wide)] * 2
-        around = _together(*matrices[1:3])
+        around = self.alike.first(_together(*matrices[1:3]))
         for step in range(line.size):
             depth = matrices[1].shape[-1]
-            keys, values = (_halves(x) for x in _apart_columns(around, depth))
+            keys, values = (_halves(x) for x in _apart_columns(self.alike.every(around), depth))
             for b in _blocks(line, step, self.is_causal):
                 q, k, v = b.pick(rows, b.rows), b.pick(keys, b.keys), b.pick(values, b.keys)
                 own = [b.pick(x, b.rows) if len(x) == 2 else x[0] for x in of_row]
@@ -296,10 +385,10 @@ class _RingAttention:
         rows, arrived = _halves(behind(q, given)), _halves(given)
         of_row = [self._of_rows(x, p) for x, (_, p) in zip(read, self.read, strict=True)]
         by_rows = [g.full(rows[0].shape, 0, dtype)] * 2
-        around = _together(k, v)
+        around = self.alike.first(_together(k, v))
         by_keys = [g.full(x.shape, 0, dtype) for x in _halves(around)]
         for step in range(line.size):
-            keys, values = (_halves(x) for x in _apart_columns(around, depth))
+            keys, values = (_halves(x) for x in _apart_columns(self.alike.every(around), depth))
             for b in _blocks(line, step, self.is_causal):
                 x, d = b.pick(rows, b.rows), b.pick(arrived, b.rows)
                 y, z = b.pick(keys, b.keys), b.pick(values, b.keys)
@@ -311,13 +400,14 @@ class _RingAttention:
                 x, y, d = (g.cast(e, dtype) for e in (x, y, d))
                 b.put(by_rows, g.matmul(rates, y), True)
                 of_keys = [g.matmul(g.transpose(rates), x), g.matmul(g.transpose(weights), d)]
-                b.add_to_keys(by_keys, _together(*of_keys))
+                b.add_to_keys(by_keys, self.alike.summed(_together(*of_keys)))
             if step + 1 < line.size:
                 around = line.shifted(around, "keys and values again", (given,) * (not step))
             both = line.shifted(g.concat(by_keys, len(k.shape) - 2), "gradients of keys and values")
             by_keys = _halves(both)
         axis = len(k.shape) - 2
-        return [g.concat(by_rows, axis), *_apart_columns(g.concat(by_keys, axis), depth)]
+        home = self.alike.at_first(g.concat(by_keys, axis))
+        return [g.concat(by_rows, axis), *_apart_columns(home, depth)]
 
     def _of_rows(self, x: Node, p: Placement) -> list[Node]:
         """The two chunks of what belongs to rows; the value alone of what does not."""

@@ -19,7 +19,7 @@ from stack.parallel.convert import Line, converted
 from stack.parallel.heads import by_heads
 from stack.parallel.partition import Spread, calls, rank_input, traffic
 from stack.parallel.placement import SUM, WHOLE, Row, Sharded, fits
-from stack.parallel.ring import ringed
+from stack.parallel.ring import repeated, ringed
 from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.strategy import Strategy, ring, ulysses
 from tests.draw import sample, stream
@@ -29,13 +29,14 @@ BATCH, HEADS, DEPTH = 2, 4, 8
 MASKS = ("none", "causal", "columns", "causal, dropout")
 
 
-def attention(mask, length, depth=0):
+def attention(mask, length, depth=0, sharing=1):
     """A function's graph: an attention's result and the gradients by q, k and v; its inputs, and
-    values of them. Queries are made of q in so many steps."""
+    values of them. Queries are made of q in so many steps; so many heads share keys and values."""
     rng = np.random.default_rng(stream("attention").getrandbits(64))
     shape = (BATCH, HEADS, length, DEPTH)
     arrays = [rng.standard_normal(shape, np.float32) for _ in range(4)]
-    q, k, v = (nn.Parameter(ht.tensor(x)) for x in arrays[:3])
+    shared = [x[:, : HEADS // sharing] for x in arrays[1:3]]
+    q, k, v = (nn.Parameter(ht.tensor(x)) for x in (arrays[0], *shared))
     open_ = rng.random((BATCH, 1, 1, length)) < 0.8
     open_[..., 0] = True
 
@@ -46,7 +47,12 @@ def attention(mask, length, depth=0):
         query = q
         for _ in range(depth):
             query = query / 2 + given
-        y = scaled_dot_product_attention(query, k, v, masked, dropped, is_causal="causal" in mask)
+        keys, values = k, v
+        if sharing == 2:
+            keys, values = (x.repeat_interleave(sharing, 1) for x in (k, v))
+        y = scaled_dot_product_attention(
+            query, keys, values, masked, dropped, "causal" in mask, enable_gqa=sharing == HEADS
+        )
         (y * given).sum().backward()
         found = [y, q.grad, k.grad, v.grad]
         q.grad = k.grad = v.grad = None
@@ -72,8 +78,8 @@ ROWS = Sharded(2, zigzag=True)
 def on_ranks(way, outputs, inputs, ranks, placement):
     """The cut graph, and the values of the outputs that belong to rows of q, k or v."""
     rank, names = rank_input(1 << 20), iter(range(1000))
-    long = {n for n in inputs if n.shape[1:2] == (HEADS,)}
-    ends = [placement if n.shape[1:2] == (HEADS,) else WHOLE for n in outputs]
+    long = {n for n in inputs if n.shape[-1:] == (DEPTH,)}
+    ends = [placement if n.shape[-1:] == (DEPTH,) else WHOLE for n in outputs]
     spread = Spread(ranks, "ring", dict.fromkeys(long, placement), {}, ends)
     whole = simplify(tuple(outputs))
     cut = way(whole, spread, rank, lambda what: f"{what} {next(names)}", {}, "sequence")
@@ -117,6 +123,45 @@ def test_attention_on_ranks_is_that_of_one(mask):
             assert nbytes["ring", "message"] == (3 * ranks - 2) * 2 * sent
             assert all(n.shape[-2:] != (length, length) for n in toposort(cut.outputs))
             assert ("ring", "all_gather") not in made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", [2, HEADS])
+def test_keys_and_values_that_heads_share_go_around_once(sharing):
+    """Repeated by the program, or by the attention."""
+    ranks = stream(f"ranks of {sharing}").choice((2, 4))
+    length = 4 * ranks
+    outputs, inputs = attention("causal", length, sharing=sharing)
+    cut, found = on_ranks(ringed, outputs, inputs, ranks, ROWS)
+    for n, a, b in zip(outputs, found, interpret(outputs, inputs), strict=True):
+        assert np.linalg.norm(a.astype(np.float64) - b) <= 1e-6 * np.linalg.norm(b), n.type
+    sent = BATCH * HEADS // sharing * (length // ranks) * DEPTH * 4
+    assert (
+        traffic(cut.outputs, {"ring": (0, ranks)})["ring", "message"] == (3 * ranks - 2) * 2 * sent
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "axis", "count"),
+    [
+        (lambda x: x, 0, 1),
+        (lambda x: g.expand(g.reshape(x, (1, 2, 6)), (3, 2, 6)), 0, 3),
+        (lambda x: g.reshape(g.expand(g.reshape(x, (2, 1, 6)), (2, 3, 6)), (6, 6)), 0, 3),
+        (lambda x: g.reshape(g.expand(g.reshape(x, (1, 2, 6)), (3, 2, 6)), (6, 6)), 0, 1),
+        (lambda x: g.reshape(g.expand(g.reshape(x, (2, 6, 1)), (2, 6, 4)), (2, 24)), 1, 4),
+        (lambda x: g.reshape(g.expand(g.reshape(x, (2, 6, 1)), (2, 6, 4)), (48,)), 0, 4),
+        (lambda x: g.permute(g.expand(g.reshape(x, (2, 6, 1)), (2, 6, 4)), (2, 0, 1)), 0, 4),
+        (lambda x: g.expand(g.reshape(g.add(x, x), (2, 6, 1)), (2, 6, 4)), 1, 1),
+    ],
+)
+def test_values_that_are_repeated_are_equal_and_known(make, axis, count):
+    x = g.input(0, Type((2, 6), ht.float32))
+    made = make(x)
+    assert repeated(made, axis) == count
+    (found,) = interpret((made,), {x: np.arange(12, dtype=np.float32).reshape(2, 6)})
+    each = np.moveaxis(found, axis, 0)
+    each = each.reshape(-1, count, *each.shape[1:])
+    assert (each == each[:, :1]).all()
 
 
 @pytest.mark.slow
