@@ -105,16 +105,24 @@ def partitioned(
     stored, read = ({n: plain(p) for n, p in given.items()} for given in (stored, read))
     wanted = [(n, plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
     known = candidates(order, read, dict(wanted), flats, spread.pieces, spread.at is None)
+    at = {n: i for i, n in enumerate(order)}
     options = {
         n: [only[n]]
         if only and n in only
         else [Way((), read[n])]
         if n.op == "input"
-        else known_ways(n, known, spread.pieces)
+        else [w for w in known_ways(n, known, spread.pieces) if _is_in_time(w, at[n], at)]
         for n in order
     }
     chosen = Chooser(order, options, wanted, spread.pieces, price).choose()
     return _Rewriting(order, chosen, stored, line, wanted).cut()
+
+
+def _is_in_time(way: Way, place: int, at: Mapping[Node, int]) -> bool:
+    """Whether it is known, where values are made in this order, which rows the way sends where: a
+    choice of experts that is computed again comes behind what was sent by the first one."""
+    every = (*way.operands, way.result)
+    return all(at[p.groups] < place for p in every if isinstance(p, Routed))
 
 
 class _Rewriting:

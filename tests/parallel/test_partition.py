@@ -20,6 +20,7 @@ from stack.compiler.program import KernelCall
 from stack.framework import nn
 from stack.framework.cell import Cell
 from stack.framework.spread import divisions
+from stack.framework.utils.checkpoint import checkpoint
 from stack.ir.interpret import interpret
 from stack.ir.verify import verify
 from stack.ir.world import RankProgram, interpret_world
@@ -40,7 +41,7 @@ from stack.parallel.placement import (
 )
 from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.solve import PRICE, Chooser
-from stack.parallel.strategy import Strategy, context, data, tensor, zero
+from stack.parallel.strategy import Strategy, context, data, expert, tensor, zero
 from stack.parallel.ways import Way, ways
 from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
@@ -199,6 +200,35 @@ def test_a_step_on_ranks_with_unequal_shares_is_the_step_of_one_device(name):
     k = axes.index(axis)
     at, got = run_ranks(case, axes, layouts, cut, lambda place: made[place[k]][2])
     compare(case, axes, layouts, at, got, name)
+
+
+class Again(nn.Module):
+    """A GPT of small experts without a capacity, whose blocks are computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = spread_gpt.model(layers=2, experts=spread_gpt.EXPERTS)
+        for block in self.net.blocks:
+            given = spread_gpt.WIDTH, 24, spread_gpt.EXPERTS
+            block.mixture = nn.MixtureOfExperts(*given, capacity=None, shared=1)
+
+    def loss(self, tokens, targets):
+        net, more = self.net, 0.0
+        x = net.token(tokens) + net.position.weight[: tokens.shape[1]]
+        for block in net.blocks:
+            x, added = checkpoint(block, x)
+            more = more + added
+        logits = net.head(net.norm(x)).flatten(0, 1)
+        return nn.functional.cross_entropy(logits, targets.flatten()) + more
+
+
+@pytest.mark.slow
+def test_experts_that_are_chosen_again_take_what_they_are_sent():
+    """What a rank sends by the second choice waits for that."""
+    case = Case("sgd", model=Again())
+    axes, layouts, cut, _ = case.divide(expert(4, "*.mixture"))
+    at, got = run_ranks(case, axes, layouts, cut)
+    compare(case, axes, layouts, at, got, "expert")
 
 
 def compare(case, axes, layouts, at, got, name):
