@@ -103,11 +103,11 @@ class Stream:
                     self._on_failure(
                         error.failure, lambda value: self._was_reached(Point(old, value))
                     )
-                    self.timeline = self.device.create_timeline(False)
-                    self._last, self._reached, self._kept = None, 0, deque()
                     if self._failed is not None:
                         self.device.free(self._failed)
                     self._failed = old
+                    self.timeline = self.device.create_timeline(False)
+                    self._last, self._reached, self._kept = None, 0, deque()
                     kept.clear()
             raise
         if not reached:
