@@ -120,6 +120,10 @@ class FlatParameters:
             if any(m in t.old for t in others for m in self.members):
                 return  # another thread's trace has changed them: it makes them what they were
             self.assign(self.layout.join([m.node for m in self.members]))
+        elif not under_way:  # a trace that is over has left nodes in the place of parts
+            for m, part in zip(self.members, self._parts, strict=True):
+                if m.link is None:
+                    place(m, part, m.value_type)
 
     def assign(self, flat: Node) -> None:
         """Give all members new values."""

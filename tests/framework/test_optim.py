@@ -385,6 +385,23 @@ def test_one_request_updates_all_parameters(draw_floats, engine):
     assert engine.nodes_run == [6]
 
 
+def test_a_captured_step_leaves_parameters_parts_of_one_array(draw_floats):
+    """Else every call would look for them in it anew, one after the other."""
+    mine, _ = twins(draw_floats)
+    optimizer = optim.SGD(mine, lr=0.1)
+
+    @ht.jit
+    def step():
+        optimizer.zero_grad()
+        sum(p.square().sum() for p in mine).backward()
+        optimizer.step()
+
+    for _ in range(2):
+        step()
+    (shard,) = optimizer.shards
+    assert {p.part.whole for p in mine} == {shard.flat.cell}
+
+
 def warmed(s, o):
     return s.LinearLR(o, 0.5, total_iters=2)
 
