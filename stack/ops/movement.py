@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, toposort
 from hal.tile.numeric import NUMPY
 from hal.tile.size import is_fixed
 from stack import ops as g
@@ -22,6 +22,18 @@ from stack.ops.sharding import Link, Sharding, Share, elementwise, linear_in, un
 from stack.ops.table import ALL, NUMBERS, define, doubled, rounded
 
 Arrays = tuple[NDArray, ...]
+
+
+def _permute_gradient(n: Node, d: Node) -> tuple[Node]:
+    """Sums of what was itself brought into this order are made in the order that it had."""
+    made: dict[Node, Node | None] = {}
+    for x in toposort((d,), lambda x: x.srcs if x.op == "add" else ()):
+        made[x] = x.srcs[0] if x.op == "permute" and x["perm"] == n["perm"] else None
+        terms = [t for s in x.srcs if (t := made[s]) is not None] if x.op == "add" else []
+        if len(terms) == 2:
+            made[x] = g.add(*terms)
+    found = made[d]
+    return (permute(d, np.argsort(n["perm"]).tolist()) if found is None else found,)
 
 
 def _slice(n: Node, xs: Arrays) -> NDArray:
@@ -305,7 +317,7 @@ _PERMUTE = _moves(
     "axis i of the result is axis perm[i] of x",
     _permuted,
     lambda n, xs: xs[0].transpose(n["perm"]),
-    lambda n, d: (permute(d, np.argsort(n["perm"]).tolist()),),
+    _permute_gradient,
     "perm",
     sharding=Sharding(
         lambda n: [Link((p,), axis) for axis, p in enumerate(n["perm"])], linear_in((0,))

@@ -23,10 +23,15 @@ def _matmul(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 
 def _gradient(n: Node, d: Node) -> tuple[Node, Node]:
-    """Both products run in the operands' element type, as the forward one did."""
+    """Both products run in the operands' element type, as the forward one did. That by a matrix
+    which was turned, as a layer's weights are, has its rows and columns in the order of the matrix
+    itself: a kernel can then add it to what is there."""
     a, b = n.srcs
     narrow = g.cast(d, a.dtype)
-    return g.matmul(narrow, g.transpose(b)), g.matmul(g.transpose(a), narrow)
+    left = g.matmul(narrow, g.transpose(b))
+    if b.op == "permute" and g.transpose(b.srcs[0]) is b:
+        return left, g.transpose(g.matmul(g.transpose(narrow), a))
+    return left, g.matmul(g.transpose(a), narrow)
 
 
 def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:

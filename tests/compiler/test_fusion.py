@@ -9,6 +9,7 @@ from hal.core.dtypes import DType
 from hal.tile import evaluate
 from hal.tile.node import Type
 from stack import ops as g
+from stack.framework.reverse import gradients
 from tests.compiler.lowered import check
 from tests.compiler.models import arrays, attention, grown, layer_norm, softmax, source
 
@@ -50,6 +51,15 @@ def test_layer_norm_gradient_takes_a_row_kernel_and_a_column_kernel() -> None:
     dgain, dbias = g.reduce("sum", g.mul(d, normal), (0,)), g.reduce("sum", d, (0,))
     program = check([dx, dgain, dbias], [x, gain, d], arrays(x, gain, d))
     assert len(program.calls) == 2
+
+
+def test_a_layers_gradient_is_added_to_one_that_is_there_as_it_is_computed() -> None:
+    x, w, d, before = source(0, 64, 24), source(1, 40, 24), source(2, 64, 40), source(3, 40, 24)
+    y = g.matmul(x, g.permute(w, (1, 0)))
+    by_w = gradients([(y, d)], lambda n: n is w)[w]
+    program = check([g.add(before, by_w)], [x, d, before], arrays(x, d, before))
+    assert len(program.calls) == 1
+    assert not program.temps
 
 
 @pytest.mark.slow
