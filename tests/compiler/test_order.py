@@ -19,10 +19,11 @@ from stack.compiler.graph.solve import fuse
 from stack.compiler.kernels import order_clusters
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
+from stack.compiler.templates.emit import TileCall
 from stack.compiler.templates.schedule import NO_CHOICES
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing
-from tests.compiler.lowered import SIMD
+from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import budget
 
@@ -212,3 +213,16 @@ def test_a_number_of_a_ranks_own_does_not_change_the_order_of_exchanges() -> Non
         request = GraphRequest(outputs, (x,))
         orders.add(tuple(exchanges(outputs, request, SIMD)))
     assert orders == {("early", "then", "first")}
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_what_a_message_only_comes_behind_may_be_written_over(is_sent: bool) -> None:
+    """As sums of gradients are, of which a pipeline's messages wait for every one; what is sent
+    may still be on its way."""
+    x, y = source(0, 32, 32), source(1, 32, 32)
+    first = g.matmul(x, y)
+    came = g.send_receive(first if is_sent else x, [(0, 1)], "line", "x", after=(first,))
+    total = g.add(g.matmul(came, y), first)
+    program = lowered(GraphRequest((total,), (x, y)))
+    *_, last = (call for call in program.calls if isinstance(call, TileCall))
+    assert any(p.reads and p.writes for p in last.kernel.params) is not is_sent

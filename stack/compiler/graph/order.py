@@ -151,6 +151,13 @@ def take_over(
     for n, home in fusion.homes.items():
         inside.setdefault((home.kind, home.index), []).append(n)
     whole = {("output", i) for i, n in enumerate(request.outputs) if base(n) in fusion.of}
+    messages = [c.roots[0] for c in order if c.kind == "exchange" and is_message(c.roots[0])]
+    sent = {base(n.srcs[0]) for n in messages}
+
+    def is_sending(n: Node, c: Cluster) -> bool:
+        """Whether an exchange may still be reading a value when later kernels run. Of what a
+        message comes behind it reads nothing, and keeps what earlier ones send."""
+        return c.kind == "exchange" and (n in sent or not is_message(c.roots[0]))
 
     def is_free(n: Node, last: Cluster, own: Home) -> bool:
         """Whether a temporary is like the root's memory, and read by nobody else from then on."""
@@ -161,7 +168,7 @@ def take_over(
             (n, last) in read
             and all(fusion.homes[m].is_like(own) for m in nodes)
             and all(at[c] < at[last] or (m, c) == (n, last) for m, c in read)
-            and not any(c.kind == "exchange" for _, c in read)  # which may still be sending
+            and not any(is_sending(m, c) for m, c in read)
         )
 
     def is_alone(own: Home) -> bool:
@@ -177,7 +184,7 @@ def take_over(
         )
 
     for last in order:
-        needs = dict.fromkeys(n for r in last.roots for n in fusion.needs[r])
+        needs = dict.fromkeys(n for r in last.roots for n in fusion.needs[r] if n not in last.roots)
         for root in last.roots:
             own = fusion.homes[root]
             place = (own.kind, own.index)
