@@ -78,8 +78,12 @@ ROWS = Sharded(2, zigzag=True)
 def on_ranks(way, outputs, inputs, ranks, placement):
     """The cut graph, and the values of the outputs that belong to rows of q, k or v."""
     rank, names = rank_input(1 << 20), iter(range(1000))
-    long = {n for n in inputs if n.shape[-1:] == (DEPTH,)}
-    ends = [placement if n.shape[-1:] == (DEPTH,) else WHOLE for n in outputs]
+
+    def is_of_rows(n):  # and not a mask, which has one row for all
+        return n.shape[-1:] == (DEPTH,) and n.shape[2] > 1
+
+    long = {n for n in inputs if is_of_rows(n)}
+    ends = [placement if is_of_rows(n) else WHOLE for n in outputs]
     spread = Spread(ranks, "ring", dict.fromkeys(long, placement), {}, ends)
     whole = simplify(tuple(outputs))
     cut = way(whole, spread, rank, lambda what: f"{what} {next(names)}", {}, "sequence")
