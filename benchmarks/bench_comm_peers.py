@@ -1,5 +1,8 @@
 """Collectives of float32 and messages between two processes of one host, of every kind and size,
-against OpenMPI and MPICH, which are found by $HAL_BENCH_MPI; draws `results/comm_peers.png`."""
+against OpenMPI and MPICH, which are found by $HAL_BENCH_MPI; draws `results/comm_peers.png`.
+
+Arrays that no cache holds come from memory READS times in a call, and two cores get no more of it
+than when both only copy: notes of their rows say what ratio that leaves room for."""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import partial
 from importlib import import_module
 from statistics import median
 
-from benchmarks.comm_ranks import KINDS, Pair
+from benchmarks.comm_ranks import COPY, KINDS, Pair
 from benchmarks.mpi_pair import PLACES, MpiPair, places
 from benchmarks.report import RESULTS
 from benchmarks.row import Bar, Row
@@ -27,6 +30,19 @@ LATENCY_BARS = {"message": Bar(limit=6.0)}
 _ROUND_NBYTES = 32 << 20
 _MOST_REPEATS = 200
 GIB = 2**30
+UNCACHED = 32 << 20
+"""Arrays of so many bytes are in no cache when they come again."""
+READS = {
+    "all_reduce": 2,
+    "all_gather": 1,
+    "reduce_scatter": 2,
+    "all_to_all": 2,
+    "broadcast": 1,
+    "message": 2,
+}
+"""How often as many bytes as the array has must be read, by both ranks together: sources that are
+reduced or exchanged are of both, what all get is read once and written twice, a message goes there
+and back. Copies are as slow as their reads."""
 
 Run = Callable[[str, int, int], float]
 """Gives the seconds of a call of a kind and so many bytes, as the mean of so many."""
@@ -48,14 +64,21 @@ def rows(quick: bool) -> Iterator[Row]:
         run.update({peer.name: peer.seconds for peer in peers})
         for kind in KINDS:
             for nbytes in SIZES:
-                times = found[kind][nbytes] = _medians(run, kind, nbytes, 5 if quick else 15)
+                racing = run | {COPY: partial(_copied, pair)} if nbytes >= UNCACHED else run
+                times = _medians(racing, kind, nbytes, 5 if quick else 15)
                 yield from (_row(kind, way, nbytes, times) for way in OURS)
+                found[kind][nbytes] = {who: times[who] for who in run}
     if not quick:
         draw(found)
 
 
 def _ours(pair: Pair, way: str, kind: str, nbytes: int, repeats: int) -> float:
     return pair.seconds(kind, way, nbytes, repeats)
+
+
+def _copied(pair: Pair, kind: str, nbytes: int, repeats: int) -> float:
+    """The seconds in which two cores that only copy read what a call of this kind must read."""
+    return READS[kind] / 2 * pair.seconds(COPY, "shared", nbytes, repeats)
 
 
 def _medians(run: Mapping[str, Run], kind: str, nbytes: int, rounds: int) -> Times:
@@ -71,9 +94,13 @@ def _medians(run: Mapping[str, Run], kind: str, nbytes: int, rounds: int) -> Tim
 def _row(kind: str, way: str, nbytes: int, times: Times) -> Row:
     what = "message there and back" if kind == "message" else kind.replace("_", "-")
     claim = f"{what} of {_size(nbytes)}, two processes, {way} memory"
-    peer = min((who for who in times if who not in OURS), key=lambda who: times[who])
-    others = ", ".join(f"{who} {times[who] * 1e6:.4g}" for who in times if who not in OURS)
+    peers = [who for who in times if who not in (*OURS, COPY)]
+    peer = min(peers, key=lambda who: times[who])
+    others = ", ".join(f"{who} {times[who] * 1e6:.4g}" for who in peers)
     note = f"in us: {others}; load {os.getloadavg()[0]:.1f}"
+    if COPY in times:
+        most = f"which leaves room for a ratio of {times[peer] / times[COPY]:.2f}"
+        note += f"; two cores copy what must be read in {times[COPY] * 1e6:.4g}, {most}"
     bar = TWICE if way == "shared" and nbytes >= LARGE else LEVEL
     if nbytes == SMALLEST:
         bar = LATENCY_BARS.get(kind, bar)
