@@ -80,6 +80,59 @@ def test_large_messages_of_memory_that_others_map_arrive_whole(n):
             assert crew.do(lambda group, shared=shared: run(group, *shared)) == [True] * 3
 
 
+READ = 24 << 20
+"""Private messages of so many bytes are read in the sender's process once one has come."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nbytes", [READ - 1, READ, READ + 65])
+def test_large_private_messages_arrive_whole(nbytes):
+    """Both ways at once, several under way, at odd places, into private and mapped memory; what a
+    rank has sent it may write."""
+
+    def run(group):
+        other = 1 - group.rank
+        room = np.zeros(nbytes + 64, np.uint8)
+        taken = np.zeros(nbytes + 64, np.uint8), group.empty(nbytes + 64, np.uint8)
+        for turn in range(3):
+            sent = room[turn : turn + nbytes]
+            sent[...] = np.arange(nbytes, dtype=np.uint32) % (250 + group.rank - turn)
+            works = [group.later.send(sent, other, tag) for tag in (0, 1, 0)]
+            got = [memory[7 * turn : 7 * turn + nbytes] for memory in taken]
+            works += [group.later.receive(into, other, tag) for tag, into in enumerate(got)]
+            works += [group.later.receive(np.empty(nbytes, np.uint8), other)]
+            results = [work.wait(20) for work in works][3:]
+            room[:] = 255
+            wanted = np.arange(nbytes, dtype=np.uint32) % (250 + other - turn)
+            for result in results:
+                np.testing.assert_array_equal(result, wanted)
+        return True
+
+    with crews(2) as [crew]:
+        assert crew.do(run) == [True] * 2
+
+
+@pytest.mark.slow
+def test_a_private_message_that_is_kept_is_read_before_its_sender_goes_on():
+    n = READ // 8
+
+    def run(group):
+        if group.rank == 0:
+            sent = np.arange(float(n))
+            group.send(sent, 1)
+            group.send(sent, 1, 7)
+            sent[:] = -1
+            group.send(np.ones(1), 1, 8)
+            return True
+        group.receive(np.zeros(n), 0)
+        group.receive(np.zeros(1), 0, 8)
+        np.testing.assert_array_equal(group.receive(np.zeros(n), None, 7), np.arange(float(n)))
+        return True
+
+    with crews(2) as [crew]:
+        assert crew.do(run) == [True] * 2
+
+
 def test_large_messages_are_kept_until_their_tag_is_wanted(crew):
     """What is lent can be written once it is kept, and small ones keep their order behind it."""
     n = 200_000

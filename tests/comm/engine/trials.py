@@ -34,6 +34,8 @@ CODES = (
     "[g.later.all_reduce(x).wait() for x in [np.zeros(50000)] for _ in range(10**7)][0].size",
     "[(g.later.send(x, (g.rank + 1) % g.size), g.receive(y, (g.rank - 1) % g.size))[0].wait()"
     " for x, y in [(g.empty(1 << 19), g.empty(1 << 19))] for _ in range(10**7)][0].size",
+    "[(g.later.send(x, (g.rank + 1) % g.size), g.receive(y, (g.rank - 1) % g.size))[0].wait()"
+    " for x, y in [(np.zeros(3 << 20), np.zeros(3 << 20))] for _ in range(10**7)][0].size",
 )
 SHRINK = "[globals().update(g=g.shrink()), g.all_reduce(np.full(70000, g.rank + 1.0))[3]][1]"
 _START = get_context("forkserver")

@@ -50,6 +50,19 @@ void he_attach_offer(he_group *g) {
     g->ends[g->here].probe_at = (uint64_t)(uintptr_t)&g->probe;
 }
 
+/* Whether this process can read in that of one rank, which has shown that it is there; for the thread of messages. */
+int he_attach_one(he_group *g, int rank) {
+    he_peer *peer = &g->peers[rank];
+    const he_end *end = &g->ends[g->index[rank]];
+    uint64_t found = 0;
+    if (!peer->lender) {
+        pid_t process = process_of(g, rank);
+        int reads = process > 0 && read_once(process, end->probe_at, &found, sizeof found) && found == end->probe;
+        peer->lender = reads ? process : -1;
+    }
+    return peer->lender > 0;
+}
+
 /* Whether all ranks said that they can do it. Slices of an HE_ALL_REDUCE go through the cache faster than through the
  * kernel, and those of an HE_REDUCE have nowhere to stay. */
 int he_attached(const he_group *g, const he_work *w, uint32_t number) {
@@ -60,16 +73,20 @@ int he_attached(const he_group *g, const he_work *w, uint32_t number) {
 }
 
 /* Reads from another rank's memory. A process that is gone meanwhile is named as that. */
-static int read_from(he_group *g, const he_work *w, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
+int he_read(he_group *g, const he_call *call, int process, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
     for (int64_t at = 0, n; at < nbytes; at += n) {
         n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
         if (atomic_load(&g->failed)) return he_look(g);
-        if (read_once(g->peers[rank].process, from + at, to + at, n)) continue;
+        if (read_once(process, from + at, to + at, n)) continue;
         int reason = errno == ESRCH ? HE_ENDED : HE_UNREADABLE;
         int code = he_look(g); /* what a rank has freed that failed before cannot be read either */
-        return code ? code : he_fail(g, reason, rank, g->rank, &w->call, NULL, 0);
+        return code ? code : he_fail(g, reason, rank, g->rank, call, NULL, 0);
     }
     return HE_OK;
+}
+
+static int read_from(he_group *g, const he_work *w, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
+    return he_read(g, &w->call, g->peers[rank].process, rank, from, to, nbytes);
 }
 
 /* Room for a window of each rank's source. */

@@ -7,9 +7,10 @@
 #include "frame.h"
 
 /* The lent message that is copied between two ranks: it has a mark, which no other one of theirs has. The receiver writes
- * `dst`, then `open`, then, once all is there, `ended`. */
+ * `dst`, then `open`, then, once all is there, `ended`. It has told by `reads` before whether it can read in the sender's process. */
 typedef struct {
     _Alignas(LINE) uint64_t open, ended;
+    uint32_t reads;
     he_place dst;                    /* id 0: in private memory */
     _Alignas(LINE) uint64_t pieces;  /* taken by either rank */
     _Alignas(LINE) uint64_t copied;  /* of these, copied */

@@ -104,7 +104,7 @@ typedef struct he_shared {
 
 /* What this process knows of another rank; most of it is the watch's own. */
 typedef struct {
-    int process;         /* of a rank of this host whose memory can be read */
+    int process, lender; /* of a rank of this host whose memory can be read; the same for messages, and -1 where it cannot */
     int life, remote;    /* the connection, -1 without one; whether the rank is of another host */
     int watcher;         /* a pidfd of the thread that watches there; -1 before it has come, and without one */
     atomic_int state;    /* HE_HERE, else the code of how it went */
@@ -298,6 +298,8 @@ int he_run_direct(he_group *g, const he_work *w, uint32_t number);
 /* attach.c */
 void he_attach_offer(he_group *g);
 void he_attach_try(he_group *g);
+int he_attach_one(he_group *g, int rank);
+int he_read(he_group *g, const he_call *call, int process, int rank, uint64_t from, unsigned char *to, int64_t nbytes);
 int he_attached(const he_group *g, const he_work *w, uint32_t number);
 int he_run_attached(he_group *g, const he_work *w, uint32_t number);
 /* group.c */

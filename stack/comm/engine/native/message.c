@@ -208,10 +208,12 @@ static int queue_of(const he_group *g, int kind, int peer) {
     return peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV);
 }
 
-/* A large message to a rank of this host out of memory that it maps is lent. */
+/* A large message to a rank of this host out of memory that it maps, or can read, is lent. */
 static he_lent lent_of(he_group *g, int kind, int64_t nbytes, const void *buffer, int peer) {
     int may = kind == HE_SEND && nbytes >= HE_LENT_NBYTES && !g->peers[peer].remote;
     he_place src = may ? he_place_of(g, buffer) : (he_place){0, 0};
+    int reads = may && !src.id && nbytes >= HE_READ_NBYTES && __atomic_load_n(&he_loan_of(g, g->rank, peer)->reads, __ATOMIC_ACQUIRE);
+    if (reads) src = (he_place){HE_IN_PROCESS, (int64_t)(uintptr_t)buffer};
     return (he_lent){.nbytes = src.id ? nbytes : 0, .src = src};
 }
 

@@ -4,10 +4,13 @@
 
 #include "channel.h"
 
+#define HE_READ_NBYTES (24LL << 20) /* from here on private memory is lent, too: a ring and the caches take smaller messages faster */
+enum { HE_IN_PROCESS = -1 };
+
 /* A message that is lent, as one of its two ranks knows it. */
 typedef struct {
     int64_t nbytes;    /* of its elements; 0: it is not lent */
-    he_place src;
+    he_place src;      /* of id HE_IN_PROCESS: an address in the sender's process */
     unsigned char *at; /* once it is known: where this process has the other rank's memory */
     uint64_t seen;     /* the pieces that had been copied when it looked last */
     int ended;
@@ -33,7 +36,7 @@ void he_message_finish(he_group *g, int queue, he_work *w, int code);
 /* lend.c: what can be done now for a lent message of which the other rank knows, and for one that has been told; they set
  * `moved` if anything was done, and give the code of a failure. */
 int he_lend(he_group *g, int peer, int64_t number, he_lent *lent, const unsigned char *src, int *moved);
-int he_borrow(he_group *g, int peer, int64_t number, he_lent *lent, unsigned char *dst, int *moved);
+int he_borrow(he_group *g, int peer, const he_frame *frame, he_lent *lent, unsigned char *dst, int *moved);
 /* inbox.c */
 /* A receive that has no place in a queue: what there is of the next message, where that is for it; `m` has not moved else. */
 int he_inbox_alone(he_group *g, int peer, he_message_work *m);
