@@ -45,6 +45,8 @@ class Line:
     at: int | None = None
     shares: Shares | None = None
     """What the ranks have of sharded values, where that is not the same for all."""
+    shadows: int = 0
+    """Of how many groups each rank computes its own rows (`routed.Route`)."""
 
     @property
     def pieces(self) -> int:

@@ -226,6 +226,7 @@ class _Dividing:
                 [WHOLE if layout is None else layout[k] for layout in placed],
                 self.stage.rank if axis.schedule else None,
                 Shares(axis.shares, self.places[axis.name]) if axis.shares else None,
+                axis.shadows,
             )
             # Stages have graphs of their own, which would choose otherwise what they exchange
             alike = {

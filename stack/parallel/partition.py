@@ -51,7 +51,8 @@ class Spread:
     `outputs` has each output's placement, in their order. `at` is this rank's number where the
     graph is for this rank alone: then ranks own values, and divide none. By `shares` ranks have
     unequal parts: where a value is sharded is decided as among as many ranks as there are pieces,
-    alike on all ranks."""
+    alike on all ranks. `shadows` says of how many groups a rank computes its own rows where rows
+    are routed."""
 
     size: int
     group: str
@@ -60,6 +61,7 @@ class Spread:
     outputs: Sequence[Placement]
     at: int | None = None
     shares: Shares | None = None
+    shadows: int = 0
 
     @property
     def pieces(self) -> int:
@@ -95,7 +97,7 @@ def partitioned(
     Raises GraphError for a placement that does not fit its value.
     """
     order = list(toposort(outputs))
-    line = Line(spread.size, spread.group, rank, name, spread.at, spread.shares)
+    line = Line(spread.size, spread.group, rank, name, spread.at, spread.shares, spread.shadows)
     stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
     read = {n: spread.computed.get(n, p) for n, p in stored.items()}
     for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
@@ -207,6 +209,10 @@ class _Rewriting:
             return g.reshape(own, n.shape)
         if n.op == "slice" and isinstance(way.operands[0], Packed):
             return self._sliced(n, way.operands[0], srcs[0])
+        if n.op == "grouped_outer" and isinstance(way.operands[0], Routed) and line.shadows:
+            groups = n["groups"] // line.size + line.shadows
+            sums = OPS[n.op](*srcs, groups=groups)
+            return self._route(way.operands[0]).summed(sums)
         type = line.part(n.type, way.result)
         row = OPS[n.op].sharding
         if row is None or isinstance(way.result, Replicated | Owned):
@@ -242,6 +248,9 @@ class _Rewriting:
                     if local:
                         pieces.append(g.pad(x, (0,), (local - x.shape[0],)))
                 return joined(pieces, n)
+            case "grouped_matmul" if isinstance(result, Routed):
+                x, own, groups = srcs
+                return OPS[n.op](x, self._route(result).matrices(own), groups)
             case "pad":
                 return g.pad(srcs[0], (0,), (type.shape[0] - srcs[0].shape[0],))
             case "reshape":

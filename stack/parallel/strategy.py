@@ -83,7 +83,8 @@ class AxisLayout:
     "ring" of `attention` parts of sequences are in zigzag order (`Sharded`). With a
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
     patterns of their names. `shares` has how many of so many equal pieces of the batch each rank
-    takes; of equal ones nothing is said.
+    takes; of equal ones nothing is said. Of `shadows` experts, those with most
+    rows, each rank computes its own rows, where experts have no capacity.
     """
 
     name: str
@@ -97,6 +98,7 @@ class AxisLayout:
     chunks: tuple[tuple[str, int], ...] = ()
     attention: Attending = ""
     shares: tuple[int, ...] = ()
+    shadows: int = 0
 
     @property
     def pieces(self) -> int:
@@ -186,6 +188,12 @@ class Strategy:
                     f"ranks divide, and `batch {axis.batch}` has none; write `batch 1`"
                 )
             _check_shares(axis)
+            if axis.shadows < 0 or (axis.shadows and not (axis.shards and axis.batch is not None)):
+                raise InvalidCall(
+                    f"axis {axis.name!r} has `shadows {axis.shadows}`: of so many experts, which "
+                    "its ranks divide, each computes its own tokens; write `batch 0` and "
+                    "`parameter *.up shard 0`, and at least 0"
+                )
             shards = [other.name for other in self.axes if other.shards and other is not axis]
             if axis.attention == "ring" and axis.divides_rows and shards:
                 raise InvalidCall(
@@ -222,6 +230,8 @@ class Strategy:
                 lines.append(f"  batch {axis.batch}")
             if axis.shares:
                 lines.append(f"  shares {' '.join(map(str, axis.shares))}")
+            if axis.shadows:
+                lines.append(f"  shadows {axis.shadows}")
             if axis.attention:
                 lines.append(f"  attention {axis.attention}")
             for pattern, p in axis.shards:
@@ -250,7 +260,7 @@ def _parsed(text: str) -> Strategy:
     once: set[tuple[int, str]] = set()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and words[0] in ("batch", "shares", "attention", "schedule"):
+        if words and words[0] in ("batch", "shares", "shadows", "attention", "schedule"):
             if (len(found), words[0]) in once:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
@@ -262,7 +272,8 @@ def _parsed(text: str) -> Strategy:
         except (ValueError, IndexError):
             raise InvalidCall(
                 f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
-                "RANKS`, `batch AXIS`, `shares PIECES ...`, `attention heads`, `attention ring`, "
+                "RANKS`, `batch AXIS`, `shares PIECES ...`, `shadows EXPERTS`, `attention heads`, "
+                "`attention ring`, "
                 "`parameter PATTERN shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, "
                 "`states rows`, "
                 f"`schedule NAME MICROBATCHES` with a NAME of {', '.join(NAMED)}, `chunk PATTERN "
@@ -284,6 +295,8 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found[-1] = replace(found[-1], batch=int(axis))
         case ["shares", *counts] if counts:
             found[-1] = replace(found[-1], shares=tuple(map(int, counts)))
+        case ["shadows", experts]:
+            found[-1] = replace(found[-1], shadows=int(experts))
         case ["attention", "heads" | "ring" as how]:
             found[-1] = replace(found[-1], attention=how)
         case ["parameter", pattern, "shard", axis]:
@@ -399,11 +412,13 @@ def ring(size: int, name: str = "context", axis: int = 1) -> Strategy:
     return Strategy((AxisLayout(name, size, batch=axis, attention="ring"),))
 
 
-def expert(size: int, mixture: str, name: str = "expert") -> Strategy:
+def expert(size: int, mixture: str, name: str = "expert", shadows: int = 0) -> Strategy:
     """Every rank has a part of the batch, and of each `nn.MixtureOfExperts`, whose name fits the
-    pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all."""
+    pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all. Those
+    of the `shadows` experts with the most tokens of a step stay, and the experts' matrices travel
+    (FasterMoE, He et al. 2022), in mixtures without a capacity."""
     shards = tuple((f"{mixture}.{of}", Sharded(0)) for of in ("up", "down"))
-    return Strategy((AxisLayout(name, size, batch=0, shards=shards),))
+    return Strategy((AxisLayout(name, size, batch=0, shards=shards, shadows=shadows),))
 
 
 def pipeline(size: int, schedule: str, chunks: Mapping[str, int], name: str = "stage") -> Strategy:

@@ -231,6 +231,29 @@ def test_experts_that_are_chosen_again_take_what_they_are_sent():
     compare(case, axes, layouts, at, got, "expert")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shadows", stream("shadows").sample((1, 2, spread_gpt.EXPERTS), 1))
+@pytest.mark.parametrize("special", ["dropless", "one"])
+def test_experts_with_the_most_tokens_are_computed_where_these_are(special, shadows):
+    """The step is that of one device, and where all tokens choose two experts that are shadowed no
+    row travels: the counts that exchanges read are those of the ranks themselves."""
+    case = Case("sgd", experts=spread_gpt.EXPERTS, special=special)
+    if special == "one":
+        spread_gpt.dropless(case.model)
+        case = Case("sgd", model=case.model)
+    axes, layouts, cut, said = case.divide(expert(2, "*.mixture", shadows=shadows))
+    verify(cut.outputs)
+    compare(case, axes, layouts, *run_ranks(case, axes, layouts, cut), special)
+    assert ("expert", "all_to_all_v") in said.calls
+    sends = [n for n in toposort(cut.outputs) if n.op == "all_to_all_v"]
+    _, got = run_ranks(case, axes, layouts, replace(cut, outputs=tuple(n.srcs[1] for n in sends)))
+    travelling = sum(int(counts[1 - rank]) for rank, own in enumerate(got) for counts in own)
+    if shadows == spread_gpt.EXPERTS or (special == "one" and shadows == 2):
+        assert travelling == 0
+    elif shadows == 1:
+        assert travelling > 0
+
+
 def compare(case, axes, layouts, at, got, name):
     """The outputs of ranks at these places, together, with those of one device."""
     found = interpret(case.request.outputs, case.inputs)
@@ -499,7 +522,7 @@ def test_unequal_parts_are_exchanged_for_others(counts):
 
 
 def test_a_strategy_is_its_text():
-    for strategy in UNEVEN.values():
+    for strategy in (*UNEVEN.values(), expert(2, "*.mixture", shadows=1)):
         assert Strategy.parse(str(strategy)) == strategy
     for name, make in STRATEGIES.items():
         strategy = make(4)
@@ -524,6 +547,8 @@ def test_a_strategy_is_its_text():
         ("axis data 2\n batch 0\n shares 3 0", "has `shares 3 0` and 2 ranks"),
         ("axis data 2\n batch 0\n shares 3 x", "line 3 of the strategy is 'shares 3 x'"),
         ("axis data 2\n shares 3 1", "divides no batch"),
+        ("axis data 2\n batch 0\n shadows 1", "has `shadows 1`: of so many experts"),
+        ("axis data 2\n batch 0\n shadows some", "line 3 of the strategy is 'shadows some'"),
         ("axis data 2\n batch 0\n shares 3 1\n states rows", "divides something besides the batch"),
         ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
         (

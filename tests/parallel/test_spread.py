@@ -15,7 +15,8 @@ from tests.launch.running import Folder
 from tests.parallel import spread_gpt
 
 NAMES = ["data", "zero1", "zero3", "tensor", "context", "expert"]
-NAMES += ["data@uneven", "zero3@odd", "tensor@tied", "expert@one", "expert@dropless"]
+NAMES += ["data@uneven", "zero3@odd", "tensor@tied"]
+NAMES += ["expert@one", "expert@dropless", "expert@shadowed"]
 STEPS = 2
 
 
