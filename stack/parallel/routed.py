@@ -11,6 +11,7 @@ import math
 from dataclasses import field
 
 from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
 from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack import ops as g
@@ -41,8 +42,14 @@ class Route:
 
     @staticmethod
     def of(groups: Node, count: int, line: Line) -> Route:
-        """The route of rows of these groups, of which there are `count` in all."""
+        """The route of rows of these groups, of which there are `count` in all. Raises InvalidCall
+        for more shadowed ones than these."""
         shadowed = None
+        if line.shadows > count:
+            raise InvalidCall(
+                f"`shadows {line.shadows}` are more than the {count} experts of a mixture; write at "
+                f"most {count}"
+            )
         if line.shadows:
             shadowed = _with_most(groups, count, line)
             groups = _as_own(groups, count, shadowed, line)
