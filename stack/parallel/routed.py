@@ -47,8 +47,8 @@ class Route:
         shadowed = None
         if line.shadows > count:
             raise InvalidCall(
-                f"`shadows {line.shadows}` are more than the {count} experts of a mixture; write at "
-                f"most {count}"
+                f"`shadows {line.shadows}` are more than the {count} experts of a mixture; write "
+                f"{count} or fewer"
             )
         if line.shadows:
             shadowed = _with_most(groups, count, line)
