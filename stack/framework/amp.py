@@ -25,7 +25,9 @@ class GradScaler:
 
     Within a function under `jit`, also on ranks, scale and steps follow what the device finds at
     each call; `step` and `update` are in one such function. Outside a step reads from the device
-    whether all gradients are finite. Not `enabled`, nothing changes.
+    whether all gradients are finite. Not `enabled`, nothing changes. Under `jit` the scale has
+    to be where the model is: on `device` ("opencl:0"), or on the default one if that is "" or a
+    kind alone, as PyTorch's "cuda".
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class GradScaler:
         self._enabled = enabled
         self._growth, self._backoff = growth_factor, backoff_factor
         self._interval = growth_interval
-        self._scale, self._good = tensor(np.float32(init_scale)), tensor(np.int32(0))
+        place = device if ":" in device else None
+        self._scale = tensor(np.float32(init_scale), device=place)
+        self._good = tensor(np.int32(0), device=place)
         self._finite: dict[int, Tensor] = {}
 
     def is_enabled(self) -> bool:

@@ -210,6 +210,23 @@ def test_the_scale_follows_gradients_that_are_not_finite(lib):
     assert seen == [([0, 0], 8), ([0, 0], 4), ([-0.5, -1], 4), ([-0.75, -2], 8)]
 
 
+def test_a_captured_scale_is_on_the_device_that_it_is_given():
+    p = nn.Parameter(ht.ones(2, device="opencl:0"))
+    optimizer = ht.optim.SGD([p], lr=1.0)
+    scaler = ht.GradScaler("opencl:0", init_scale=8.0)
+
+    @ht.jit
+    def step(factor):
+        optimizer.zero_grad()
+        scaler.scale((p * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    for factor in (math.inf, 0.5):
+        step(ht.tensor([factor, 1.0], device="opencl:0"))
+    assert (p.tolist(), scaler.get_scale()) == ([0.5, 0], 4)
+
+
 @pytest.mark.parametrize("kind", ["SGD", "AdamW"])
 def test_a_captured_step_is_left_out_where_gradients_are_not_finite(kind):
     """With its counts and moments, as the first one and later, and the scale goes on from there."""
