@@ -151,7 +151,7 @@ def test_values_that_wait_in_the_hosts_memory_have_the_same_bits():
     budget = arguments + plan.arena_nbytes * eighths // 8
     found, again, said = within(budget, host)
     assert again.live_nbytes <= budget, said
-    assert " 0 bytes are copied" not in said
+    assert (" 0 bytes are copied" not in said) or host == little, said
     assert (": 0 operators are computed again" in said) is (host > little), said
     check_same(found, values, budget, host, said)
 
