@@ -27,7 +27,7 @@ class GradScaler:
     each call; `step` and `update` are in one such function. Outside a step reads from the device
     whether all gradients are finite. Not `enabled`, nothing changes. Under `jit` the scale has
     to be where the model is: on `device` ("opencl:0"), or on the default one if that is "" or a
-    kind alone, as PyTorch's "cuda".
+    kind without a number, as scripts for PyTorch have it.
     """
 
     def __init__(
