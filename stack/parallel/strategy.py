@@ -83,8 +83,8 @@ class AxisLayout:
     "ring" of `attention` parts of sequences are in zigzag order (`Sharded`). With a
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
     patterns of their names. `shares` has how many of so many equal pieces of the batch each rank
-    takes; of equal ones nothing is said. Of `shadows` experts, those with most
-    rows, each rank computes its own rows, where experts have no capacity.
+    takes, in as few pieces as can be: 4 and 2 are 2 and 1, and equal ones are none. Of `shadows`
+    experts, those with most rows, each rank computes its own rows, where experts have no capacity.
     """
 
     name: str
@@ -99,6 +99,13 @@ class AxisLayout:
     attention: Attending = ""
     shares: tuple[int, ...] = ()
     shadows: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.shares) != self.size or min(self.shares, default=0) < 1:
+            return
+        divisor = math.gcd(*self.shares)
+        counts = tuple(n // divisor for n in self.shares)
+        object.__setattr__(self, "shares", counts if len(set(counts)) > 1 else ())
 
     @property
     def pieces(self) -> int:
@@ -368,11 +375,7 @@ def _check_shares(axis: AxisLayout) -> None:
 def data(size: int, name: str = "data", shares: Sequence[int] = ()) -> Strategy:
     """Every rank has the model and a part of the batch, which is axis 0 of the arguments: an equal
     one, or as many of equal pieces as `shares` says (`even_shares` finds them)."""
-    divisor = math.gcd(*shares)
-    counts = tuple(n // divisor for n in shares) if divisor else tuple(shares)
-    if set(counts) == {1} and len(counts) == size:
-        counts = ()
-    return Strategy((AxisLayout(name, size, batch=0, shares=counts),))
+    return Strategy((AxisLayout(name, size, batch=0, shares=tuple(shares)),))
 
 
 def zero(stage: int, size: int, name: str = "data") -> Strategy:

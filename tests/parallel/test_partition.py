@@ -534,6 +534,16 @@ def test_a_strategy_is_its_text():
     assert Strategy.parse("axis a 2 # ranks\n\n  batch 1\n") == context(2, "a")
 
 
+@pytest.mark.parametrize(("given", "least"), [((4, 2), (2, 1)), ((2, 2), ()), ((3, 2), (3, 2))])
+def test_shares_are_of_as_few_pieces_as_can_be(given, least):
+    """Batches are a multiple of these, however they were written."""
+    told = Strategy.parse(f"axis data 2\n batch 0\n shares {' '.join(map(str, given))}")
+    for strategy in (told, data(2, shares=given)):
+        assert strategy == data(2, shares=least) == Strategy.parse(str(strategy))
+        assert strategy.axes[0].shares == least
+        assert strategy.axes[0].pieces == (sum(least) or 2)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
