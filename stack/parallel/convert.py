@@ -46,7 +46,7 @@ class Line:
     shares: Shares | None = None
     """What the ranks have of sharded values, where that is not the same for all."""
     shadows: int = 0
-    """Of how many groups each rank computes its own rows (`routed.Route`)."""
+    """Of how many groups each rank computes its own rows (`shadowed.Shadowed`)."""
 
     @property
     def pieces(self) -> int:
@@ -78,8 +78,11 @@ Step = tuple[str, int]
 """A kind of exchange, and the bytes that a rank sends in it."""
 
 
-def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...] | None:
-    """What is exchanged to change a placement; None where it is no use to try.
+def route(
+    type: Type, a: Placement, b: Placement, ranks: int, shadows: int = 0
+) -> tuple[Step, ...] | None:
+    """What is exchanged to change a placement; None where it is no use to try. Rows of so many
+    groups as `shadows` says stay where they are.
 
     Bytes are those of the algorithms that send least: of S bytes among n ranks (n - 1) / n * S for
     a gather or a scatter, twice that for a reduction, and an nth part of it for an all-to-all.
@@ -89,9 +92,9 @@ def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...
     nbytes = elements(type, a if isinstance(b, Replicated | Partial) else b) * type.dtype.nbytes
     share = nbytes * (ranks - 1) // ranks
     match a, b:
-        case (Routed(), _) | (_, Routed()):
+        case (Routed(count=count), _) | (_, Routed(count=count)):
             # Rows travel from and to equal parts of them: as many as if groups had equally many
-            rows = ("all_to_all", share // ranks)
+            rows = ("all_to_all", share // ranks * (count - min(shadows, count)) // count)
             if {a, b} & {Sharded(0)} or isinstance(a, Replicated):
                 return (rows,)
             return (rows, ("all_gather", share)) if isinstance(b, Replicated) else None

@@ -19,7 +19,7 @@ from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor
 from stack.framework.flat import FlatParameters, homes
-from stack.framework.nn import Module
+from stack.framework.nn import MixtureOfExperts, Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.ir.simplify import simplify
 from stack.ops import is_exchange
@@ -461,8 +461,8 @@ def check_axes(have: Mapping[str, int], strategy: Strategy) -> None:
 
 
 def check_patterns(model: Module, strategy: Strategy) -> None:
-    """Raise InvalidCall for patterns that no parameter's name fits, and a chunk of a pipeline that
-    has no parameter."""
+    """Raise InvalidCall for patterns that no parameter's name fits, a chunk of a pipeline that has
+    no parameter, and shadows of experts that all take a number of tokens that is given."""
     names = [name for name, _ in model.named_parameters()]
     if (pipe := strategy.pipeline) is not None:
         depth, have = pipe.table.depth, {pipe.chunk(name): name for name in names}
@@ -485,6 +485,25 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
                     f"no parameter of the model is called {pattern!r}, which axis {axis.name!r} of "
                     f"the strategy names; of its {len(names)} the nearest are {near}"
                 )
+        if axis.shadows:
+            _check_shadows(model, axis)
+
+
+def _check_shadows(model: Module, axis: AxisLayout) -> None:
+    """Raise InvalidCall where no experts that the axis divides can be shadowed: with a capacity
+    each has as many rows as another one, and no rank waits for those of the most chosen."""
+    found = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, MixtureOfExperts) and axis.placement(f"{name}.up") != WHOLE
+    }
+    if found and all(module.capacity is not None for module in found.values()):
+        name, module = next(iter(found.items()))
+        raise InvalidCall(
+            f"axis {axis.name!r} has `shadows {axis.shadows}`, and the experts of {name} have the "
+            f"capacity {module.capacity!r}, with which each computes as many tokens, however many "
+            "choose it; leave the shadows out, or make the mixture with `capacity=None`"
+        )
 
 
 def layouts_of(

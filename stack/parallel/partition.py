@@ -116,7 +116,8 @@ def partitioned(
         else [w for w in known_ways(n, known, spread.pieces) if _is_in_time(w, at[n], at)]
         for n in order
     }
-    chosen = Chooser(order, options, wanted, spread.pieces, price).choose()
+    chooser = Chooser(order, options, wanted, spread.pieces, price, spread.shadows)
+    chosen = chooser.choose()
     return _Rewriting(order, chosen, stored, line, wanted).cut()
 
 

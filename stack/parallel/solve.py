@@ -27,6 +27,7 @@ from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.convert import route
 from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Routed, Row, Sharded
+from stack.parallel.shadowed import shadow_steps
 from stack.parallel.ways import Way, work
 
 Costs = NDArray[np.float64]
@@ -50,6 +51,10 @@ class Price:
 
 
 PRICE = Price()
+
+
+def _is_routed(way: Way) -> bool:
+    return any(isinstance(p, Routed) for p in way.operands)
 
 
 @dataclass(slots=True)
@@ -77,9 +82,12 @@ class Chooser:
         wanted: Sequence[tuple[Node, Placement]],
         ranks: int,
         price: Price,
+        shadows: int = 0,
     ) -> None:
-        """`wanted` has the placement of each output."""
+        """`wanted` has the placement of each output; of `shadows` groups the matrices travel, where
+        rows do (`stack.parallel.shadowed`)."""
         self.order, self.ways, self.ranks, self.price = order, ways, ranks, price
+        self.shadows = shadows
         self.wanted = wanted
         self._place = {n: i for i, n in enumerate(order)}
         self.readers: dict[Node, list[tuple[Node, int]]] = {n: [] for n in order}
@@ -109,7 +117,7 @@ class Chooser:
             # What is stored in rows is gathered by the parameter, when that is used
             parts = a.parts if n.op == "input" and isinstance(a, Packed) else ()
             rows = any(isinstance(part.placement, Row) for part in parts)
-            steps = None if rows else route(n.type, a, b, self.ranks)
+            steps = None if rows else route(n.type, a, b, self.ranks, self.shadows)
             times = self.price.moved if stays else 1.0
             # A rank's own part of a whole value, of which none is sent
             each = self.price.byte if isinstance(b, Row | Packed) else self.price.view
@@ -142,7 +150,9 @@ class Chooser:
     def compute(self, n: Node, way: Way) -> float:
         done = work(n, way, self.ranks)
         each = self.price.operation if n.op == "matmul" else self.price.byte
-        return done * each / self._unit
+        steps = shadow_steps(n, self.shadows, self.ranks) if _is_routed(way) else ()
+        sent = sum(nbytes + self.price.call for _, nbytes in steps)
+        return (done * each + sent) / self._unit
 
     def total(self, chosen: Mapping[Node, Way]) -> float:
         """The exact cost of an assignment, in the units that are compared."""

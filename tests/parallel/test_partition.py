@@ -15,6 +15,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type, toposort
 from stack import ops as g
+from stack.comm.messages import sent_bytes
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import KernelCall
 from stack.framework import nn
@@ -24,9 +25,9 @@ from stack.framework.utils.checkpoint import checkpoint
 from stack.ir.interpret import interpret
 from stack.ir.verify import verify
 from stack.ir.world import RankProgram, interpret_world
-from stack.ops import OPS
-from stack.parallel.convert import Line, converted
-from stack.parallel.divide import divide, in_order, layouts_of
+from stack.ops import OPS, exchange_of, is_exchange
+from stack.parallel.convert import Line, converted, route
+from stack.parallel.divide import check_patterns, divide, in_order, layouts_of
 from stack.parallel.partition import Spread, partitioned, rank_input
 from stack.parallel.placement import (
     WHOLE,
@@ -40,6 +41,7 @@ from stack.parallel.placement import (
     local_type,
 )
 from stack.parallel.scatter import placed_value, whole_value
+from stack.parallel.shadowed import shadow_steps
 from stack.parallel.solve import PRICE, Chooser
 from stack.parallel.strategy import Strategy, context, data, expert, tensor, zero
 from stack.parallel.ways import Way, ways
@@ -252,12 +254,65 @@ def test_experts_with_the_most_tokens_are_computed_where_these_are(special, shad
     compare(case, axes, layouts, *run_ranks(case, axes, layouts, cut), special)
     assert ("expert", "all_to_all_v") in said.calls
     sends = [n for n in toposort(cut.outputs) if n.op == "all_to_all_v"]
-    _, got = run_ranks(case, axes, layouts, replace(cut, outputs=tuple(n.srcs[1] for n in sends)))
-    travelling = sum(int(counts[1 - rank]) for rank, own in enumerate(got) for counts in own)
+    travelling = sum(travelling_of(case, axes, layouts, cut, sends, "rows of"))
     if shadows == spread_gpt.EXPERTS or (special == "one" and shadows == 2):
         assert travelling == 0
     elif shadows == 1:
         assert travelling > 0
+
+
+def travelling_of(case, axes, layouts, cut, sends, name):
+    """The elements that each rank sends to others, in these exchanges of such a name."""
+    own = tuple(n.srcs[1] for n in sends if n["name"].startswith(name))
+    _, got = run_ranks(case, axes, layouts, replace(cut, outputs=own))
+    return [sum(int(c.sum() - c[rank]) for c in counts) for rank, counts in enumerate(got)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", stream("owners").sample((2, 4), 1))
+def test_matrices_of_shadowed_experts_are_sent_by_their_owners(ranks):
+    """Of S bytes for n ranks these send (n - 1) (1 + 1 / n) S together, for the matrices of a layer
+    as for their gradients; a sum over all ranks would be 2 (n - 1) S."""
+    shadows, sizes = 3, (spread_gpt.WIDTH * 4 * spread_gpt.WIDTH,) * 2
+    case = Case("sgd", experts=spread_gpt.EXPERTS, special="dropless")
+    axes, layouts, cut, _ = case.divide(expert(ranks, "*.mixture", shadows=shadows))
+    exchanges = [n for n in toposort(cut.outputs) if is_exchange(n)]
+    sends = [n for n in exchanges if n.op == "all_to_all_v"]
+    own = {
+        kind: [n for n in exchanges if n["name"].startswith(f"shadowed {kind}")]
+        for kind in ("matrices", "sums")
+    }
+    whole, total = 4 * shadows * sum(sizes), 0
+    for kind, op in (("matrices", "all_gather"), ("sums", "reduce_scatter")):
+        assert [n.op for n in own[kind]] == [op] * len(sizes)
+        found = [
+            sum(sent_bytes(exchange_of(n).call(n), rank, ranks) for n in own[kind]) + 4 * elements
+            for rank, elements in enumerate(
+                travelling_of(case, axes, layouts, cut, sends, f"parts of shadowed {kind}")
+            )
+        ]
+        assert sum(found) * ranks == (ranks - 1) * (ranks + 1) * whole
+        assert max(found) * ranks <= 2 * (ranks - 1) * whole
+        total += sum(found)
+    steps = [shadow_steps(n, shadows, ranks) for n in toposort(case.request.outputs)]
+    counted = sum(nbytes for found in steps for _, nbytes in found)
+    assert counted * ranks == total, "what the choice of ways counts"
+
+
+@pytest.mark.parametrize("shadows", [0, 4])
+def test_rows_do_not_travel_where_matrices_would_be_dearer(shadows):
+    """Of shadowed groups no rows are sent, but matrices: where these are larger than what all rows
+    are they stay, as the rows do."""
+    x, w = g.input(0, Type((64, 64), DType.F32)), g.input(1, Type((4, 64, 64), DType.F32))
+    groups = g.input(2, Type((64,), DType.I64))
+    y = g.grouped_matmul(g.mul(x, x), w, groups)
+    inputs = {x: Sharded(0), groups: Sharded(0), w: Sharded(0)}
+    spread = Spread(2, "ranks", inputs, {}, [Sharded(0)], shadows=shadows)
+    (made,) = partitioned([y], spread, rank_input(3)).outputs
+    said = [n["name"] for n in toposort((made,)) if is_exchange(n)]
+    assert any(name.startswith("rows of") for name in said) == (not shadows)
+    whole = route(x.type, Sharded(0), Routed(groups, 4), 2)[0][1]
+    assert route(x.type, Sharded(0), Routed(groups, 4), 2, 3)[0][1] == whole // 4
 
 
 def compare(case, axes, layouts, at, got, name):
@@ -574,6 +629,19 @@ def test_shares_are_of_as_few_pieces_as_can_be(given, least):
 def test_a_strategy_that_is_none_is_refused(text, said):
     with pytest.raises(InvalidCall, match=said):
         Strategy.parse(text)
+
+
+def test_what_is_said_of_travelling_tokens_is_refused_where_none_travel():
+    """Shadows and parts did nothing where all experts have a capacity."""
+    net = spread_gpt.model(experts=spread_gpt.EXPERTS)
+    for strategy, said in (
+        (expert(2, "*.mixture", shadows=1), "`shadows 1`, and the experts of blocks.0.mixture"),
+    ):
+        with pytest.raises(InvalidCall, match=f"{said} have the capacity 1.25, .*capacity=None"):
+            check_patterns(net, strategy)
+        net.blocks[1].mixture.capacity = None
+        check_patterns(net, strategy)  # of some they are said in vain, of others not
+        net.blocks[1].mixture.capacity = 1.25
 
 
 def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
