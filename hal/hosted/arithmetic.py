@@ -14,6 +14,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, Unsupported
 from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
+from hal.hosted.machine import Part
 from hal.hosted.work import pieces
 
 Array = NDArray[Any]
@@ -38,6 +39,15 @@ class Ends:
 
     dst: Region
     src: Region
+
+    @property
+    def parts(self) -> tuple[Part, Part]:
+        """Both in their machine's memory."""
+        dst, src = self.dst, self.src
+        return (
+            dst.buffer.native.part(dst.offset, dst.nbytes),
+            src.buffer.native.part(src.offset, src.nbytes),
+        )
 
     def read(self, nbytes: int, goes_on: Callable[[], None]) -> bytes:
         """The first bytes of the source, in pieces; `goes_on` is called before each."""

@@ -11,6 +11,7 @@ from hal.core.description import (
     Feature,
     Limits,
     Link,
+    MatrixUnit,
     MemorySpace,
     NumericProfile,
 )
@@ -43,6 +44,8 @@ def described(
     features: frozenset[Feature] = FREE,
     guessed: Sequence[str] = (),
     declared: Mapping[str, float] | None = None,
+    matrix_units: Sequence[MatrixUnit] = (),
+    facts: Mapping[str, str] | None = None,
 ) -> DeviceInfo:
     """The description of a plugin's device, with links of unknown speed to all others of it.
 
@@ -63,5 +66,6 @@ def described(
         features=features,
         links=tuple(Link(peer, "host", 0, 0) for peer in choice.peers),
         declared=declared or {},
-        facts={GUESSED: ", ".join(guessed)} if guessed else {},
+        matrix_units=tuple(matrix_units),
+        facts={**(facts or {}), **({GUESSED: ", ".join(guessed)} if guessed else {})},
     )

@@ -30,6 +30,13 @@ class Groups:
         with LOCK:
             session.check_usable("create_group")
         member = meet(session, spec)
+        try:
+            with session.calling("create_group"):
+                member.communicator.connect(spec.timeout_s)
+        except BaseException as error:
+            with LOCK:
+                self._leave(member, f"it could not join: {error}")
+            raise
         return Group(session.name, session.epoch, member, spec.rank, len(spec.peers))
 
     @hookimpl
@@ -77,6 +84,9 @@ class Groups:
 
     def free(self, group: Group) -> None:
         """Leave; what was submitted goes on (with the lock held)."""
-        member: Member = group.native
-        self._session.members.remove(member)
-        member.depart("it left the group")
+        self._leave(group.native, "it left the group")
+
+    def _leave(self, member: Member, why: str) -> None:
+        if member in self._session.members:  # a reset has taken it out
+            self._session.members.remove(member)
+        member.depart(why)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from hal.core.errors import Unsupported
 from hal.core.facts import dataclass
@@ -19,6 +19,26 @@ class Part:
     memory: Any
     offset: int
     nbytes: int
+
+
+class DriverGroup(Protocol):
+    """Machines among which the driver moves and adds bytes itself. It ends with its last
+    reference."""
+
+    def collect(
+        self,
+        call: Collective,
+        ends: Sequence[tuple[Part, Part]],
+        goes_on: Callable[[int], None],
+    ) -> bool:
+        """Do a call with each rank's destination and source, to its end; never two at once. False,
+        with nothing done, where the driver would make something else of it than the contract says:
+        then it goes through the host.
+
+        `goes_on` is called with a rank, again and again, before its device is asked anything.
+        Raises OperationFailed: of scope DEVICE or RESET where that rank's device is lost, of scope
+        PEER where the group takes no more calls.
+        """
 
 
 class BaseMachine(ABC):
@@ -97,6 +117,12 @@ class BaseMachine(ABC):
     def collective_ns(self, call: Collective, peers: Sequence[str]) -> float | None:
         """How long a collective among these devices, by rank, takes by the machine's own clock, if
         it has one."""
+        return None
+
+    def group(self, machines: Sequence[BaseMachine], timeout_s: float) -> DriverGroup | None:
+        """The driver's own group of these machines, by rank, the first of which this is; None where
+        it makes none, and all their calls go through the host. Raises Unsupported where it should
+        make one and cannot, also within the time."""
         return None
 
     def map(self, memory: Any) -> memoryview:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from hal.core.errors import (
     DeadlineExceeded,
     Failure,
     FailureKind,
+    HalError,
     InvalidCall,
     OperationFailed,
     Scope,
@@ -19,6 +21,7 @@ from hal.core.values import Collective, GroupSpec, Span
 from hal.hosted.arithmetic import Ends, combine
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK, SLICE_S
+from hal.hosted.machine import DriverGroup
 from hal.hosted.queues import Operation, Stage
 from hal.hosted.session import Session
 from hal.hosted.watch import Doing
@@ -81,6 +84,8 @@ class SharedCall:
                 member = self.communicator.members[rank]
                 if failure is not None and op.stage is Stage.RUNNING:
                     member.session.fail(op.queue, op.value, failure)
+                if failure is not None and failure.scope is Scope.PEER:
+                    member.fail(failure, self.number)
                 if self in member.calls:
                     member.calls.remove(self)
                 member.session.finish(op, (span,))
@@ -94,7 +99,8 @@ class SharedCall:
 
         try:
             doing.step(self.name)
-            combine(self.call, ends, goes_on)
+            if not self.communicator.collect(self.call, ends, goes_on):
+                combine(self.call, ends, goes_on)
         except OperationFailed as error:
             return error.failure
         except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
@@ -185,6 +191,42 @@ class Communicator:
         self.gone: dict[int, str] = {}
         self.disagreement = ""
         self._calls: dict[int, SharedCall] = {}
+        self._turn = threading.Lock()
+        self._own: DriverGroup | HalError | None = None
+        self._asked = False
+
+    def connect(self, timeout_s: float) -> None:
+        """Once all have joined, have the first one's machine make a group of the driver's; each
+        member calls it, and one asks (without the lock). Raises DeadlineExceeded, and for every
+        member what the machine refuses."""
+        if not self._turn.acquire(timeout=timeout_s):
+            raise DeadlineExceeded(f"the group's driver did not connect it in {timeout_s} s")
+        try:
+            if not self._asked:
+                self._asked = True
+                ranks = range(len(self.peers))
+                machines = [self.members[rank].session.machine for rank in ranks]
+                self._own = machines[0].group(machines, timeout_s)
+        except HalError as error:
+            self._own = error
+        finally:
+            self._turn.release()
+        if isinstance(self._own, HalError):
+            raise self._own
+
+    def collect(
+        self, call: Collective, ends: Sequence[Ends], goes_on: Callable[[int], None]
+    ) -> bool:
+        """Have a group of the driver's do a call; False where there is none that takes it."""
+        if self._own is None or isinstance(self._own, HalError):
+            return False
+        timeout_s = self.members[0].spec.timeout_s
+        if not self._turn.acquire(timeout=timeout_s):
+            raise DeadlineExceeded(f"the group's call before did not end in {timeout_s} s")
+        try:
+            return self._own.collect(call, [end.parts for end in ends], goes_on)
+        finally:
+            self._turn.release()
 
     def lost(self, member: Member, rank: int) -> Failure:
         """That a rank is gone, as another member sees it."""

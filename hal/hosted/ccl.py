@@ -1,0 +1,253 @@
+"""A driver's own groups by a library with NCCL's interface, as several vendors have one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import cffi
+
+from hal.core.dtypes import DType
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope, Unsupported
+from hal.core.facts import dataclass
+from hal.core.values import Collective, CollectiveKind, ReduceKind
+from hal.hosted.machine import Part
+from hal.hosted.staged import StagedMachine
+
+HEADER = Path(__file__).with_name("ccl.h")
+_MAGIC, _SINCE, _IN_PROGRESS = 0xCAFEBEEF, 21400, 7
+"""`NCCL_API_MAGIC`, `NCCL_VERSION(2, 14, 0)`, `ncclInProgress`."""
+_BYTES = 1
+"""`ncclUint8`."""
+_TYPES = {
+    DType.I8: 0, DType.U8: _BYTES, DType.I32: 2, DType.U32: 3, DType.I64: 4, DType.U64: 5,
+    DType.F16: 6, DType.F32: 7, DType.F64: 8, DType.BF16: 9,
+}  # fmt: skip
+_REDUCTIONS = {ReduceKind.SUM: 0, ReduceKind.PROD: 1, ReduceKind.MAX: 2, ReduceKind.MIN: 3}
+_PAUSE_S, _PATIENCE_S = 20e-6, 5.0
+_TURN = RLock()
+"""One call of the process at a time: where two begin in another order on another device, each may
+have what the other one waits for."""
+
+Kind = CollectiveKind
+_REDUCING = {
+    Kind.ALL_REDUCE: "ncclAllReduce",
+    Kind.REDUCE: "ncclReduce",
+    Kind.REDUCE_SCATTER: "ncclReduceScatter",
+}
+Order = tuple[str, tuple[int, ...], tuple[int, ...]]
+"""A function, its addresses and its numbers, behind which come communicator and stream."""
+
+
+def orders(call: Collective, rank: int, size: int, dst: int, src: int) -> Sequence[Order] | None:
+    """What a rank calls for a collective from one address to another; None where NCCL has no such
+    call, or one that gives other values: it loses NaN in MIN and MAX, rounds narrow floats with
+    each rank that it adds, and an average is divided before it is added."""
+    count, one = call.count, call.dtype.nbytes
+    if name := _REDUCING.get(call.kind):
+        how, dtype = _REDUCTIONS.get(call.reduce), _TYPES.get(call.dtype)
+        bounds = call.reduce in (ReduceKind.MIN, ReduceKind.MAX)
+        if call.dtype.is_float and (bounds or (call.dtype.is_narrow and size > 2)):
+            return None
+        if how is None or dtype is None:
+            return None
+        root = (call.root,) if call.kind is Kind.REDUCE else ()
+        return [(name, (src, dst), (count, dtype, how, *root))]
+    if call.kind is Kind.BARRIER:
+        return None
+    if call.kind is Kind.BROADCAST:
+        return [("ncclBroadcast", (src, dst), (count * one, _BYTES, call.root))]
+    if call.kind is Kind.ALL_GATHER:
+        return [("ncclAllGather", (src, dst), (count * one, _BYTES))]
+    ranks, gathers, everybody = range(size), call.kind is Kind.GATHER, call.kind is Kind.ALL_TO_ALL
+    sent = call.counts or [
+        [count * (everybody or call.root == (to if gathers else of)) for to in ranks]
+        for of in ranks
+    ]
+    found: list[Order] = []
+    for peer in ranks:
+        if out := one * sent[rank][peer]:
+            at = src + one * sum(sent[rank][:peer])
+            found.append(("ncclSend", (at,), (out, _BYTES, peer)))
+        if into := one * sent[peer][rank]:
+            at = dst + one * sum(row[rank] for row in sent[:peer])
+            found.append(("ncclRecv", (at,), (into, _BYTES, peer)))
+    return found
+
+
+def lies_well(call: Collective, rank: int, dst: Part, src: Part) -> bool:
+    """Whether a rank's destination and source are apart, or one in the other as NCCL takes it."""
+    if dst.memory is not src.memory:
+        return True
+    if dst.offset + dst.nbytes <= src.offset or src.offset + src.nbytes <= dst.offset:
+        return True
+    own = rank * call.count * call.dtype.nbytes
+    inside = {Kind.ALL_REDUCE: 0, Kind.REDUCE: 0, Kind.BROADCAST: 0}
+    inside |= {Kind.ALL_GATHER: own, Kind.REDUCE_SCATTER: -own}
+    return inside.get(call.kind) == src.offset - dst.offset
+
+
+@cache
+def library(path: str) -> tuple[cffi.FFI, Any]:
+    """Its functions. Raises OSError where it does not load."""
+    ffi = cffi.FFI()
+    ffi.cdef(HEADER.read_text())
+    return ffi, ffi.dlopen(path)
+
+
+def _abort(native: Any, communicators: Sequence[Any]) -> None:
+    for communicator in communicators:
+        native.ncclCommAbort(communicator)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A rank of a group: its machine, the context of the driver in which that works, a stream of it
+    for the group's calls, and the driver's pointer to the stream."""
+
+    machine: StagedMachine
+    context: AbstractContextManager[None]
+    stream: Any
+    pointer: Any
+
+
+class CclGroup:
+    """The group of these seats, by rank; one thread calls for all of them. The library is told to
+    wait for nobody, so that every wait is here and has its deadline; the first failure aborts the
+    group. `lends` says whether other devices may reach into a memory, as the library lets them, and
+    `later` is called when nobody uses the group, with what gives it back. Raises Unsupported where
+    the library makes none, also in `timeout_s`."""
+
+    def __init__(
+        self,
+        path: str,
+        seats: Sequence[Seat],
+        progress_s: float,
+        timeout_s: float,
+        lends: Callable[[Part], bool],
+        later: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self._communicators = list[Any]()
+        self._seats, self._progress_s, self._lends, self._later = seats, progress_s, lends, later
+        try:
+            self.ffi, self.native = library(path)
+            self._join(timeout_s)
+        except (OSError, OperationFailed) as error:
+            self.end()
+            raise Unsupported(f"create_group: {path} joins no {len(seats)}: {error}") from error
+
+    def _join(self, timeout_s: float) -> None:
+        new, size = self.ffi.new, len(self._seats)
+        name, places = new("ncclUniqueId *"), new("ncclComm_t[]", size)
+        wanted = new("ncclConfig_t *", (self.ffi.sizeof("ncclConfig_t"), _MAGIC, _SINCE, 0))
+        self._call("ncclGetUniqueId", name)
+        try:
+            with self._together():
+                for rank, seat in enumerate(self._seats):
+                    with seat.context:  # whose device becomes the rank's
+                        given = places + rank, size, name[0], rank, wanted
+                        self._call("ncclCommInitRankConfig", *given)
+        finally:
+            self._communicators = [place for place in places if place]
+        self._wait(timeout_s, [], lambda rank: None)
+
+    def collect(
+        self,
+        call: Collective,
+        ends: Sequence[tuple[Part, Part]],
+        goes_on: Callable[[int], None],
+    ) -> bool:
+        """As `DriverGroup.collect`."""
+        given = []
+        for rank, (seat, (dst, src)) in enumerate(zip(self._seats, ends, strict=True)):
+            if not (self._lends(dst) and self._lends(src) and lies_well(call, rank, dst, src)):
+                return False
+            at = seat.machine.address(dst), seat.machine.address(src)
+            if (part := orders(call, rank, len(ends), *at)) is None:
+                return False
+            given.append(part)
+        with _TURN:
+            try:
+                self._start(given)
+                self._wait(self._progress_s, [], goes_on)
+                marks = []
+                for rank, seat in enumerate(self._seats):
+                    goes_on(rank)
+                    marks.append(seat.machine.nothing(seat.stream, None))
+                self._wait(self._progress_s, marks, goes_on)
+            except OperationFailed:
+                self.end()
+                raise
+        return True
+
+    def end(self) -> None:
+        """Abort what is under way, and give the communicators back. What hangs in the library
+        stays with it."""
+        if _TURN.acquire(timeout=_PATIENCE_S):
+            gone, self._communicators = self._communicators, []
+            _TURN.release()
+            if gone:
+                _abort(self.native, gone)
+
+    def __del__(self) -> None:
+        if self._communicators:
+            self._later(partial(_abort, self.native, self._communicators))
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """For calls that the library takes as one."""
+        with self._seats[0].context:
+            self._call("ncclGroupStart")
+            try:
+                yield
+            finally:
+                self._call("ncclGroupEnd")
+
+    def _start(self, given: Sequence[Sequence[Order]]) -> None:
+        if not self._communicators:
+            raise self._failed(0, "the group has ended")
+        with self._together():
+            for rank, calls in enumerate(given):
+                behind = self._communicators[rank], self._seats[rank].pointer
+                for name, addresses, numbers in calls:
+                    at = (self.ffi.cast("void *", address) for address in addresses)
+                    self._call(name, *at, *numbers, *behind)
+
+    def _wait(self, limit_s: float, marks: Sequence[Any], goes_on: Callable[[int], None]) -> None:
+        """Wait until the library has handed everything over, and the streams are at their marks."""
+        until_s, found = time.monotonic() + limit_s, self.ffi.new("int *")
+        while True:
+            late = []
+            for rank, machine in enumerate(seat.machine for seat in self._seats):
+                goes_on(rank)
+                state = machine.state(marks[rank]) if marks else 0
+                if state < 0:
+                    raise OperationFailed(machine.failure("collective", state))
+                self._call("ncclCommGetAsyncError", self._communicators[rank], found)
+                if found[0] not in (0, _IN_PROGRESS):
+                    raise self._failed(rank, self._words(found[0]))
+                late += [rank] * bool(state or found[0])
+            if not late:
+                return
+            if time.monotonic() > until_s:
+                raise self._failed(late[0], f"ranks {late} did not end in {limit_s:g} s")
+            time.sleep(_PAUSE_S)
+
+    def _call(self, name: str, *args: Any) -> None:
+        number = getattr(self.native, name)(*args)
+        if number not in (0, _IN_PROGRESS):
+            raise self._failed(0, f"{name}: {self._words(number)}")
+
+    def _words(self, number: int) -> str:
+        said = self.native.ncclGetErrorString(number), self.native.ncclGetLastError(self.ffi.NULL)
+        return ": ".join(self.ffi.string(text).decode() for text in said)
+
+    def _failed(self, rank: int, text: str) -> OperationFailed:
+        name = self._seats[rank].machine.name
+        about = FailureKind.ABORTED, Scope.PEER, name, "collective"
+        return OperationFailed(Failure(*about, f"rank {rank} in the library: {text}"))
