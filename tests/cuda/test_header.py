@@ -6,15 +6,19 @@ from __future__ import annotations
 import ctypes.util
 import re
 import subprocess
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import cffi
 import pytest
-from hal_plugin_cuda import context, describe, driver, find, lt, nvrtc, programs, shared
+from hal_plugin_cuda import context, describe, driver, find, lt, nvrtc, programs, shared, wheels
 
 from hal.core.dtypes import DType
 from hal.core.errors import Unsupported
+from hal.hosted import ccl
 
 
 def folder(package: str) -> Path | None:
@@ -27,6 +31,7 @@ HEADERS = {
     "cuda.h": folder("cuda_runtime"),
     "nvrtc.h": folder("cuda_nvrtc"),
     "cublasLt.h": folder("cublas"),
+    "nccl.h": folder("nccl"),
 }
 pytestmark = pytest.mark.skipif(
     HEADERS["cuda.h"] is None or HEADERS["nvrtc.h"] is None,
@@ -36,18 +41,23 @@ needs_lt = pytest.mark.skipif(
     HEADERS["cublasLt.h"] is None,
     reason="cuBLASLt is not installed; `pip install nvidia-cublas-cu12` (600 MB)",
 )
+needs_nccl = pytest.mark.skipif(
+    HEADERS["nccl.h"] is None,
+    reason="NCCL is not installed; `pip install nvidia-nccl-cu12` (300 MB)",
+)
 _INTEGERS = (
     r"\b(CUresult|CUdevice|CUdevice_attribute|CUfunction_attribute|nvrtcResult"
     r"|CUmemAllocationGranularity_flags|CUmemAllocationHandleType"
-    r"|cublasStatus_t|cublasComputeType_t|cudaDataType_t|cudaDataType)\b"
+    r"|cublasStatus_t|cublasComputeType_t|cudaDataType_t|cudaDataType"
+    r"|ncclResult_t|ncclDataType_t|ncclRedOp_t)\b"
 )
 FOLDERS = (*HEADERS.values(), Path(__file__).parent)
 INCLUDES = [
     *("-D__CUDA_FP16_H__", "-D__CUDA_BF16_H__"),
     *(f"-I{path}" for path in FOLDERS if path is not None),
 ]
-"""With `crt/host_defines.h`, which comes with the compiler for the host alone, and without types of
-narrow floats, which are classes of C++."""
+"""With `crt`, which comes with the compiler for the host alone, and without types of narrow floats,
+which are classes of C++."""
 _NAMED = r"(.*[ *])(?!int$|char$|short$|long$|size_t$|void$|CU)[A-Za-z_]\w*(\[\])?$"
 
 
@@ -65,10 +75,10 @@ def signatures(text: str) -> dict[str, str]:
     text = text.replace("CUhostFn fn", "void (*)(void *)").replace("CUdeviceptr_v2", "CUdeviceptr")
     text = text.replace("CUDA_KERNEL_NODE_PARAMS_v2", "CUDA_KERNEL_NODE_PARAMS")
     text = re.sub(r"\b(CUgraphNode|nvrtcProgram|cublasLt\w+_t) ?\*(?: const)? ?\w+", r"\1 *", text)
-    text = re.sub(r"\bcudaStream_t\b", "void *", text)
+    text = re.sub(r"\bcudaStream_t\b", "void *", text).replace("const ncclComm_t", "ncclComm_t")
     found = {}
     for name, given in re.findall(
-        r"\b((?:cu|nvrtc|cublasLt)[A-Z]\w*) ?\(((?:[^()]|\([^()]*\))*)\) ?;", text
+        r"\b((?:cu|nvrtc|cublasLt|nccl)[A-Z]\w*) ?\(((?:[^()]|\([^()]*\))*)\) ?;", text
     ):
         types = (re.sub(_NAMED, r"\1\2", one.strip()) for one in given.split(","))
         found[name] = ",".join(re.sub(r"\s|\[\]", "", one) for one in types)
@@ -81,8 +91,9 @@ def signatures(text: str) -> dict[str, str]:
         ("cuda.h", driver.HEADER),
         ("nvrtc.h", nvrtc.HEADER),
         pytest.param("cublasLt.h", lt.HEADER, marks=needs_lt),
+        pytest.param("nccl.h", ccl.HEADER, marks=needs_nccl),
     ],
-    ids=["cuda", "nvrtc", "lt"],
+    ids=["cuda", "nvrtc", "lt", "nccl"],
 )
 def test_functions_are_declared_as_the_vendor_does(header: str, ours: Path) -> None:
     theirs, found = signatures(text_of(header)), signatures(ours.read_text())
@@ -189,6 +200,36 @@ def test_the_library_says_why_it_makes_no_product_here() -> None:
     if ctypes.util.find_library("cuda") is None:
         with pytest.raises(Unsupported, match="matmul: cuBLASLt: the library was not initialized"):
             lt.Product(None, operators[0], {"m": 1, "n": 4, "k": 4}, 12)  # type: ignore[arg-type]
+
+
+@needs_nccl
+def test_what_is_said_of_the_vendor_s_groups_is_so(tmp_path: Path) -> None:
+    ffi, kind = cffi.FFI(), "ncclConfig_t"
+    ffi.cdef(ccl.HEADER.read_text())
+    types = {"I": "Int", "U": "Uint", "F": "Float", "B": "Bfloat"}
+    numbers = {f"nccl{types[d.name[0]]}{d.bits}": n for d, n in ccl._TYPES.items()}
+    numbers |= {f"nccl{how.name.title()}": n for how, n in ccl._REDUCTIONS.items()}
+    numbers |= {
+        "NCCL_API_MAGIC": ccl._MAGIC,
+        "NCCL_VERSION(2, 14, 0)": ccl._SINCE,
+        "ncclInProgress": ccl._IN_PROGRESS,
+        "sizeof(ncclUniqueId)": ffi.sizeof("ncclUniqueId"),
+    }
+    for field in ("size", "magic", "version", "blocking"):
+        numbers[f"offsetof({kind}, {field})"] = ffi.offsetof(kind, field)
+    rows = [f'_Static_assert({name} == {n}, "{name}");' for name, n in numbers.items()]
+    rows.append(f'_Static_assert(sizeof({kind}) >= {ffi.sizeof(kind)}, "size");')
+    check(tmp_path, ["#include <nccl.h>", *rows])
+
+
+@needs_nccl
+@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="a driver is installed")
+def test_the_library_says_why_it_joins_nobody_here() -> None:
+    """Its functions are called as they are declared; without a driver it makes no communicator."""
+    machine: Any = SimpleNamespace(name="cuda:0")
+    seat = ccl.Seat(machine, nullcontext(), None, None)
+    with pytest.raises(Unsupported, match=r"libnccl.* joins no 1: .*ncclCommInitRankConfig: .+"):
+        ccl.CclGroup(str(wheels.nccl()), [seat], 1.0, 5.0, lambda part: True, lambda end: None)
 
 
 def test_every_error_that_ends_a_context_is_known() -> None:

@@ -1,4 +1,4 @@
-"""A context of the driver, and what lives in it: events, streams and memory.
+"""A context of the driver, and what lives in it: events, streams, memory and groups.
 
 A fault ends a context: every later call in it fails. A kernel that hangs keeps it, and to give back
 what is in it would wait for the kernel. So everything knows its context, and is given back only in
@@ -6,11 +6,13 @@ one that lives."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 from hal.hosted.idle import Spent
 from hal.hosted.pins import Pins
@@ -20,14 +22,31 @@ from hal_plugin_cuda.driver import NOT_READY, STICKY, Driver, DriverError
 _NON_BLOCKING, _PORTABLE, _MAPPED = 1, 1, 3
 """`CU_STREAM_NON_BLOCKING`, `CU_MEMHOSTALLOC_PORTABLE`, `CU_MEMHOSTREGISTER_PORTABLE|DEVICEMAP`."""
 
+_PATIENCE_S = 5.0
+_TURN, _PRIMARY = Lock(), set[int]()
+"""Devices whose primary context a session of this process has, or has left with a fault in it."""
+
 
 class Context:
-    """A context of a device. Within `with` it is the thread's current one, and the one before
-    (that of another library in this process) is so again behind it."""
+    """A context of a device: the primary one, which other libraries of the process use, too, where
+    that is `wanted` and no session has it, else one of its own. Within `with` it is the thread's
+    current one, and the one before (that of another library) is so again behind it."""
 
-    def __init__(self, driver: Driver, device: int) -> None:
-        self.driver = driver
-        self.native = driver.made("CUcontext", "cuCtxCreate_v2", 0, device)
+    def __init__(self, driver: Driver, device: int, wanted: bool) -> None:
+        self.driver, self._device = driver, device
+        self._popped = driver.ffi.new("CUcontext *")
+        with _TURN:
+            self.primary = wanted and device not in _PRIMARY
+            if self.primary:
+                self.native = driver.made("CUcontext", "cuDevicePrimaryCtxRetain", device)
+                _PRIMARY.add(device)
+            else:
+                self.native = driver.made("CUcontext", "cuCtxCreate_v2", 0, device)
+                driver.call("cuCtxPopCurrent_v2", self._popped)  # to make one makes it current
+        self.groups = WeakSet[Any]()
+        """Those that end before it."""
+        self.spoilt = False
+        """Whether it knew a fault, after which nothing works in it."""
         self.lives = True
         """Whether what is in it can be given back."""
         self.hangs = False
@@ -40,8 +59,6 @@ class Context:
         """What waits in each stream, by the stream's id."""
         self._spent = Spent(self._is_idle)
         self.pins = Pins(self._register, self._unregister)
-        self._popped = driver.ffi.new("CUcontext *")
-        driver.call("cuCtxPopCurrent_v2", self._popped)  # to make one makes it current
 
     def __enter__(self) -> None:
         self.driver.library.cuCtxPushCurrent_v2(self.native)
@@ -86,18 +103,28 @@ class Context:
         self.give_back("cuMemHostUnregister", self.driver.ffi.cast("void *", start))
 
     def close(self) -> None:
-        """Give back everything that is in it."""
-        if self.lives:
+        """Give everything back that is in it, and it itself, unless something in it hangs."""
+        if not self.lives:
+            return
+        if not self.primary:
             self.lives = False
-            self.driver.call("cuCtxDestroy_v2", self.native)
             self._spent.clear()
+            self.give_back("cuCtxDestroy_v2", self.native)
+            return
+        for group in [*self.groups]:
+            group.end()
+        self.tidy(time.monotonic() + _PATIENCE_S)
+        self.lives = False
+        with self:
+            while self.events:
+                self.give_back("cuEventDestroy_v2", self.events.pop())
+        self.give_back("cuDevicePrimaryCtxRelease_v2", self._device)
+        if not self.spoilt:
+            _PRIMARY.discard(self._device)
 
-    def lose(self, *, hangs: bool) -> None:
-        """What is in it cannot be given back one by one. One that does not hang goes as a whole."""
-        if self.lives and not hangs:
-            self.driver.library.cuCtxDestroy_v2(self.native)
-            self._spent.clear()
-        self.lives, self.hangs = False, hangs
+    def hang(self) -> None:
+        """Something in it does not end, and all of it stays."""
+        self.lives, self.hangs = False, True
 
 
 class Event:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hal.core.description import (
-    GUESSED,
     DeviceInfo,
     Feature,
     Limits,
-    Link,
     MatrixUnit,
     MemorySpace,
     NumericProfile,
@@ -17,7 +15,8 @@ from hal.core.description import (
 )
 from hal.core.dtypes import DType
 from hal.core.values import CUDA_C, PTX
-from hal_plugin_cuda.choice import PLUGIN, Choice
+from hal.hosted.describe import ACCUMULATE, FREE, described
+from hal.hosted.plugin import Choice
 from hal_plugin_cuda.driver import Driver, shown
 from hal_plugin_cuda.find import summary
 from hal_plugin_cuda.lt import operators
@@ -81,15 +80,12 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         "compute capability": f"{cc // 10}.{cc % 10}",
         "driver": f"CUDA {shown(driver.version)}",
         "ecc": "on" if fact(_ECC) else "off",
-        GUESSED: "dtypes, matrix_units",
     }
     narrow = dict.fromkeys((d for d in DType if d.is_narrow), f32)
-    return DeviceInfo(
-        name=choice.name,
-        plugin=PLUGIN,
+    return described(
+        choice,
         description=f"{summary(driver, device)} ({facts['driver']})",
         fingerprint=f"cuda sm_{cc} {units} units {_LANES} lanes {facts['driver']}",
-        contract=1,
         limits=Limits(
             grid=(fact(_GRID[0]), fact(_GRID[1]), fact(_GRID[2])),
             args=_PARAMETER_NBYTES // 16,
@@ -98,26 +94,21 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
             instances=units,
             lanes=min(_LANES, fact(_THREADS)),
             caches=(fact(_L2),),
-            progress_s=choice.progress_s,
+            progress_s=choice.progress_s or 60.0,
         ),
         spaces=(
             MemorySpace("global", SpaceKind.GLOBAL, capacity, _GRANULARITY, bandwidth=bandwidth),
             MemorySpace("shared", SpaceKind.SCRATCHPAD, fact(_SHARED), 16),
         ),
         dtypes=dict.fromkeys(DType, 0.0) | narrow | {DType.F32: f32, DType.F64: f64},
-        numeric=NumericProfile(
-            ulp=_ULP, denormals=True, fma=True, accumulate={d: d.computed_in for d in DType}
-        ),
+        numeric=NumericProfile(_ULP, denormals=True, fma=True, accumulate=ACCUMULATE),
         formats=(CUDA_C, PTX),
-        features=frozenset(Feature)
-        - {Feature.MAP, Feature.GROUP_IPC}
-        - (set() if fact(_HOST_POINTERS) else {Feature.IMPORT_HOST})
-        - (set() if fact(_MAPPING) and fact(_DESCRIPTORS) else {Feature.IPC})
-        - (set() if operators(driver.major) else {Feature.OPERATORS}),
+        features=FREE
+        | ({Feature.IMPORT_HOST} if fact(_HOST_POINTERS) else set())
+        | ({Feature.IPC} if fact(_MAPPING) and fact(_DESCRIPTORS) else set())
+        | ({Feature.OPERATORS} if operators(driver.major) else set()),
         matrix_units=_units(cc, matrix),
-        links=tuple(
-            Link(f"{PLUGIN}:{i}", "host", 0, 0) for i in range(place.count) if i != place.index
-        ),
+        guessed=("dtypes", "matrix_units"),
         facts=facts,
     )
 

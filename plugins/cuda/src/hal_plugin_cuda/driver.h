@@ -46,6 +46,8 @@ int cuDeviceTotalMem_v2(size_t *, int);
 int cuDeviceGetAttribute(int *, int, int);
 int cuCtxCreate_v2(CUcontext *, unsigned int, int);
 int cuCtxDestroy_v2(CUcontext);
+int cuDevicePrimaryCtxRetain(CUcontext *, int);
+int cuDevicePrimaryCtxRelease_v2(int);
 int cuCtxPushCurrent_v2(CUcontext);
 int cuCtxPopCurrent_v2(CUcontext *);
 int cuMemAlloc_v2(CUdeviceptr *, size_t);

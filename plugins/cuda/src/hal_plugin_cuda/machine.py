@@ -20,21 +20,23 @@ from hal.core.errors import (
     Scope,
 )
 from hal.core.values import Grid, KernelSource, Operator, SharedHandle
+from hal.hosted.ccl import CclGroup, Seat
 from hal.hosted.device import HostedDevice
 from hal.hosted.driven import DriverMemory
 from hal.hosted.forks import starts
 from hal.hosted.machine import BaseMachine, Part
 from hal.hosted.order import Order
+from hal.hosted.plugin import Choice
 from hal.hosted.staged import StagedMachine
 from hal.hosted.streams import RUNNING, After
 from hal_plugin_cuda import driver as cuda
-from hal_plugin_cuda.choice import Choice
 from hal_plugin_cuda.context import Block, Context, Event, Mark, Stream
 from hal_plugin_cuda.describe import capability, describe
 from hal_plugin_cuda.driver import Driver, DriverError
 from hal_plugin_cuda.lt import BoundProduct, Product, operators
 from hal_plugin_cuda.programs import Bound, Loaded, Programs
 from hal_plugin_cuda.shared import Mapped, attached, shareable
+from hal_plugin_cuda.wheels import nccl
 
 _QUEUED = RUNNING + 1
 _DEPTH = 900
@@ -46,7 +48,7 @@ _HELD: list[object] = []
 """What hanging kernels use, for as long as the process lives."""
 
 
-def opened(choice: Choice, cache_dir: str) -> HostedDevice:
+def opened(choice: Choice) -> HostedDevice:
     """Open the device. Raises PluginError when the driver does not let it, and in a process that
     was forked from one in which it ran."""
     starts("CUDA", choice.name)
@@ -54,7 +56,7 @@ def opened(choice: Choice, cache_dir: str) -> HostedDevice:
         found = cuda.driver()
         device = found.made("int", "cuDeviceGet", choice.place.position)
         info = describe(found, device, choice)
-        return HostedDevice(info, CudaMachine(info, found, device, cache_dir), Order())
+        return HostedDevice(info, CudaMachine(info, found, device, choice), Order())
     except (OSError, DriverError) as error:
         raise PluginError(f"{choice.name} cannot be opened: {error}") from error
 
@@ -83,11 +85,12 @@ class CudaMachine(StagedMachine):
         **dict.fromkeys((-n for n in cuda.ADDRESSES), (FailureKind.ILLEGAL_ADDRESS, Scope.DEVICE)),
     }
 
-    def __init__(self, info: DeviceInfo, driver: Driver, device: int, cache_dir: str) -> None:
+    def __init__(self, info: DeviceInfo, driver: Driver, device: int, choice: Choice) -> None:
         self._driver, self._device, self._library = driver, device, driver.library
         self._null = driver.ffi.NULL
-        self._context = Context(driver, device)
-        self._programs = Programs(driver, capability(driver, device), cache_dir)
+        self._joins = nccl() if choice.place.shared == 1 else None
+        self._context = Context(driver, device, bool(self._joins))
+        self._programs = Programs(driver, capability(driver, device), choice.cache_dir)
         self._call = driver.ffi.callback("void(void *)", self._run_job)
         self._origin: tuple[Event, float] | None = None
         super().__init__(info.name, info.limits.progress_s, None)
@@ -96,9 +99,9 @@ class CudaMachine(StagedMachine):
         """A context that knew a fault, or in which something hangs, is no use any more. Raises
         DeviceLost where the driver gives no new one: after some faults it works in no process that
         had one."""
-        self._context.lose(hangs=False)
         try:
-            self._context, self._origin = Context(self._driver, self._device), None
+            self.close()
+            self._context = Context(self._driver, self._device, bool(self._joins))
             self.own = self.open_stream()
             self._clock_ns = max(self._difference_ns() for _ in range(8))
         except (DriverError, OperationFailed) as error:
@@ -109,9 +112,10 @@ class CudaMachine(StagedMachine):
     def abandon(self, held: Sequence[Any]) -> None:
         """The context stays with what hangs in it: to end it would wait for that."""
         _HELD.extend((*held, self.own, self._context))
-        self._context.lose(hangs=True)
+        self._context.hang()
 
     def close(self) -> None:
+        self.own = self._origin = None
         self._context.close()
 
     # memory
@@ -299,6 +303,17 @@ class CudaMachine(StagedMachine):
     def _run_job(self, handle: Any) -> None:
         self._driver.host.memmove(*self._driver.ffi.from_handle(handle))
 
+    def group(self, machines: Sequence[BaseMachine], timeout_s: float) -> CclGroup | None:
+        near = [m for m in machines if isinstance(m, CudaMachine) and m._context.primary]
+        if self._joins is None or len(near) < len(machines):
+            return None
+        seats = [Seat(m, m._context, s := m.open_stream(), s.native) for m in near]
+        later = self._context.when_idle
+        group = CclGroup(self._joins, seats, self._progress_s, timeout_s, _is_plain, later)
+        for machine in near:
+            machine._context.groups.add(group)
+        return group
+
     # graphs
 
     def joined(self, launches: Sequence[tuple[Bound, Grid]]) -> _Joined | None:
@@ -357,6 +372,10 @@ class CudaMachine(StagedMachine):
     def failure(self, operation: str, state: int) -> Failure:
         return self.failed(operation, state, self._driver.words(-state))
 
+    def failed(self, operation: str, number: int, text: str) -> Failure:
+        self._context.spoilt |= -number in cuda.STICKY
+        return super().failed(operation, number, text)
+
     def clock_ns(self, mark: Mark) -> tuple[int, int, int]:
         with self._context:
             begin, end = (self._since_origin_ns(e) for e in (mark.begin, mark.end))
@@ -367,9 +386,8 @@ class CudaMachine(StagedMachine):
         if self._origin is None:
             self._origin = (event, 0.0)
         origin, base_ns = self._origin
-        since_ns = 1e6 * self._driver.made(
-            "float", "cuEventElapsedTime", origin.native, event.native
-        )
+        since_ms = self._driver.made("float", "cuEventElapsedTime", origin.native, event.native)
+        since_ns = 1e6 * since_ms
         if since_ns > _ORIGIN_NS:
             self._origin = (event, base_ns + since_ns)
         return int(base_ns + since_ns)
@@ -383,10 +401,14 @@ class CudaMachine(StagedMachine):
 
     def _refused(self, operation: str, number: int) -> OperationFailed:
         """Why a call did not take an operation. Sticky errors are of an earlier one."""
-        earlier = ", by what ran before it" * (number in cuda.STICKY)
-        return OperationFailed(
-            self.failed(operation, -number, self._driver.words(number) + earlier)
-        )
+        text = self._driver.words(number) + ", by what ran before it" * (number in cuda.STICKY)
+        return OperationFailed(self.failed(operation, -number, text))
+
+
+def _is_plain(part: Part) -> bool:
+    """Whether other devices of the process reach it: not the host's, nor mapped for one device."""
+    native = part.memory.native
+    return isinstance(native, Block) and native.host is None
 
 
 def _memory(native: Block | Mapped) -> DriverMemory:

@@ -18,3 +18,8 @@ def libraries(name: str, majors: Iterable[int]) -> Iterator[str]:
 def majors(driver: int) -> range:
     """The versions whose code a driver of a major version loads, the newest first."""
     return range(driver, 11, -1)
+
+
+def nccl() -> str | None:
+    """Where the library of groups is, if it is installed."""
+    return next(libraries("libnccl", (2,)), None)
