@@ -33,7 +33,8 @@ PARTS = {
     "gpt2": 90,
     "losses": 75,
     "failures": 40,
-    "conformance": 80,
+    "groups": 25,
+    "conformance": 55,
 }
 """Each with the seconds after which it is ended, unless it is the last and there are more left."""
 WHOLE_S, BUILDING_S, OPENING_S = 8 * 60, 45, 30

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from itertools import cycle
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,17 +34,22 @@ from hal.core.errors import HalError
 from hal.core.values import (
     CUDA_C,
     AllocOptions,
+    Collective,
+    CollectiveKind,
+    GroupSpec,
     HealthState,
     KernelSource,
     LaunchCommand,
     Param,
     ParamKind,
     Program,
+    Region,
     Slot,
     Timeline,
 )
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from hal_conformance.collectives import expected, source_count
 from stack import ops as build
 from stack.compiler.program import GraphRequest
 from stack.framework import optim
@@ -123,7 +129,7 @@ def launch() -> Iterator[Row]:
                 for _ in range(100):
                     run()
                 seconds = (time.perf_counter() - start) / 100
-                device.wait([device.fill(region, b"\0", line, ())], 10.0)
+                device.wait([device.fill(region, b"\0", line, ())], 10.0, True)
                 return seconds
 
             return timed
@@ -201,7 +207,7 @@ def failures() -> Iterator[Row]:
         line, start = device.create_timeline(False), time.monotonic()
         point = device.launch(bound, (1, 1, 1), line, ())
         try:
-            device.wait([point], 30.0)
+            device.wait([point], 30.0, True)
             said = "nothing"
         except HalError as error:
             said = f"{type(error).__name__}: {error}"
@@ -242,8 +248,86 @@ def _works(device: hal.Device) -> bool:
     there = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
     back = np.zeros_like(there)
     device.copy(buffer.region(), there.data, line, ())
-    device.wait([device.copy(back.data, buffer.region(), line, ())], 10.0)
+    device.wait([device.copy(back.data, buffer.region(), line, ())], 10.0, True)
     return bool((there == back).all())
+
+
+# groups
+
+
+def groups() -> Iterator[Row]:
+    """Collectives of the plugin's own groups, of this device alone and, where there are two, of
+    both: what they give, and how fast, which through the host would be some times as long."""
+    plugin, _, index = DEVICE.partition(":")
+    other = f"{plugin}:{0 if int(index) else 1}"
+    yield from _group((DEVICE,))
+    if other in {row.name for row in hal.devices()}:
+        yield from _group((DEVICE, other))
+
+
+def _group(names: tuple[str, ...]) -> Iterator[Row]:
+    """One group of these devices."""
+    devices, size = [hal.open(name, wrappers=()) for name in names], len(names)
+    lines = [device.create_timeline(False) for device in devices]
+    with ThreadPoolExecutor(size) as pool:
+        specs = [GroupSpec(f"benchmark {names}", rank, names, 60.0) for rank in range(size)]
+        made = list(pool.map(lambda d, s: d.create_group(s), devices, specs))
+
+    def done(call: Collective, dst: list[Region], src: list[Region]) -> None:
+        given = zip(devices, made, dst, src, lines, strict=True)
+        points = [d.collective(g, call, to, of, line, ()) for d, g, to, of, line in given]
+        for device, point in zip(devices, points, strict=True):
+            device.wait([point], 60.0, True)
+
+    def put(device: hal.Device, line: Timeline, values: Curve) -> Region:
+        region = device.alloc(values.nbytes, AllocOptions()).region()
+        device.wait([device.copy(region, values.view(np.uint8).data, line, ())], 60.0, True)
+        return region
+
+    wrong = []
+    for kind, dtype in product(CollectiveKind, DTYPES_OF_GROUPS):
+        if kind is CollectiveKind.ALL_TO_ALL_V:
+            rows = tuple(tuple(3 + i + 2 * j for j in range(size)) for i in range(size))
+            call = Collective(kind, dtype, 0, counts=rows)
+        else:
+            call = Collective(kind, dtype, 0 if kind is CollectiveKind.BARRIER else 1001)
+        sources = [
+            (np.arange(source_count(call, rank, size)) % 100 + rank).astype(NUMPY[dtype])
+            for rank in range(size)
+        ]
+        wanted = expected(call, sources)
+        src, dst = (
+            [put(d, line, x) for d, line, x in zip(devices, lines, arrays, strict=True)]
+            for arrays in (sources, [np.zeros_like(w) for w in wanted])
+        )
+        done(call, dst, src)
+        for device, line, region, want in zip(devices, lines, dst, wanted, strict=True):
+            found = np.empty_like(want)
+            device.wait([device.copy(found.view(np.uint8).data, region, line, ())], 60.0, True)
+            if found.tobytes() != want.tobytes():
+                wrong.append(f"{kind.value} of {dtype.short} on {device.name}")
+    claim, note = f"collectives of {size} that give what they should", "; ".join(wrong)
+    yield Row(claim, "yes", float(not wrong), 1.0, "all", Bar(ratio=1.0), note=note)
+
+    count = 1 << (18 if QUICK else 26)
+    call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, count)
+    src, dst = (
+        [d.alloc(4 * count, AllocOptions(zero=True)).region() for d in devices] for _ in "sd"
+    )
+    times = []
+    for _ in range(2 + ROUNDS):
+        start = time.perf_counter()
+        done(call, dst, src)
+        times.append(time.perf_counter() - start)
+    claim = f"all-reduce of {4 * count >> 20} MiB among {size}"
+    yield Row(claim, "ms", 1e3 * median(times[2:]), bar=Bar(limit=50.0 * size))
+    for device, group in zip(devices, made, strict=True):
+        device.free(group)
+        device.close()
+
+
+DTYPES_OF_GROUPS = (DType.F32, DType.I32, DType.I16, DType.BF16)
+"""I16 goes through the host, the others by the library."""
 
 
 # kernels
@@ -474,7 +558,7 @@ def conformance() -> Iterator[Row]:
 
 
 RUN = {f.__name__: f for f in (
-    launch, failures, losses, products, bandwidth, attention, gpt2, conformance,
+    launch, failures, groups, losses, products, bandwidth, attention, gpt2, conformance,
 )}  # fmt: skip
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from hal_plugin_cuda import plugin
 
 from benchmarks.gpu import __main__ as benchmark
 from hal.core.errors import PluginError
+from hal.core.spec import DeviceSpec, hooks
 from hal.core.values import OpenOptions
 from hal.hosted import look
 
@@ -49,6 +52,19 @@ def test_the_benchmarks_say_it_once_and_end(
     (line,) = said.err.splitlines()
     assert line.startswith("cuda:0 does not open: ")
     assert "libcuda.so.1" in line
+
+
+def test_the_benchmarks_give_hooks_what_they_take() -> None:
+    """Which nothing else tells before they meet a GPU: hooks of a device are of no known type."""
+    path, called = Path(str(benchmark.__file__)).with_name("parts.py"), set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="device" | "d"), attr=hook)):
+                if hook in hooks(DeviceSpec):
+                    named = {word.arg: word for word in node.keywords if word.arg}
+                    inspect.signature(getattr(DeviceSpec, hook)).bind(None, *node.args, **named)
+                    called.add(hook)
+    assert called > {"alloc", "bind", "copy", "launch", "load", "record", "replay", "wait"}
 
 
 def test_the_benchmarks_end_in_time() -> None:
