@@ -31,6 +31,7 @@ SPECIAL = [
     *(f"{n}@one" for n in ("expert", "data+expert", "zero3+expert", "expert+pipeline")),
     *(f"{n}@dropless" for n in ("expert", "data+expert", "tensor+expert")),
     *(f"{n}@shadowed" for n in ("expert", "data+expert", "zero3+expert")),
+    *(f"{n}@parts" for n in ("expert", "data+expert", "zero3+expert")),
     *(f"{n}@uneven" for n in ("data", "data+tensor", "data+zero3")),
     *(f"{n}@unclipped" for n in ("data", "zero1", "zero2", "zero3")),
 ]

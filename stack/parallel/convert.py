@@ -47,6 +47,8 @@ class Line:
     """What the ranks have of sharded values, where that is not the same for all."""
     shadows: int = 0
     """Of how many groups each rank computes its own rows (`shadowed.Shadowed`)."""
+    parts: int = 1
+    """In how many parts routed rows travel (`routed.routes`)."""
 
     @property
     def pieces(self) -> int:

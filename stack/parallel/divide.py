@@ -227,6 +227,7 @@ class _Dividing:
                 self.stage.rank if axis.schedule else None,
                 Shares(axis.shares, self.places[axis.name]) if axis.shares else None,
                 axis.shadows,
+                axis.parts,
             )
             # Stages have graphs of their own, which would choose otherwise what they exchange
             alike = {
@@ -462,7 +463,7 @@ def check_axes(have: Mapping[str, int], strategy: Strategy) -> None:
 
 def check_patterns(model: Module, strategy: Strategy) -> None:
     """Raise InvalidCall for patterns that no parameter's name fits, a chunk of a pipeline that has
-    no parameter, and shadows of experts that all take a number of tokens that is given."""
+    no parameter, and shadows or parts where all experts have a capacity."""
     names = [name for name, _ in model.named_parameters()]
     if (pipe := strategy.pipeline) is not None:
         depth, have = pipe.table.depth, {pipe.chunk(name): name for name in names}
@@ -485,24 +486,25 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
                     f"no parameter of the model is called {pattern!r}, which axis {axis.name!r} of "
                     f"the strategy names; of its {len(names)} the nearest are {near}"
                 )
-        if axis.shadows:
-            _check_shadows(model, axis)
+        if axis.shadows or axis.parts > 1:
+            _check_routed(model, axis)
 
 
-def _check_shadows(model: Module, axis: AxisLayout) -> None:
-    """Raise InvalidCall where no experts that the axis divides can be shadowed: with a capacity
-    each has as many rows as another one, and no rank waits for those of the most chosen."""
+def _check_routed(model: Module, axis: AxisLayout) -> None:
+    """Raise InvalidCall for what is said of tokens that travel one by one where none do: experts
+    with a capacity all have as many rows, and are sent their places."""
     found = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, MixtureOfExperts) and axis.placement(f"{name}.up") != WHOLE
     }
     if found and all(module.capacity is not None for module in found.values()):
+        said = f"shadows {axis.shadows}" if axis.shadows else f"parts {axis.parts}"
         name, module = next(iter(found.items()))
         raise InvalidCall(
-            f"axis {axis.name!r} has `shadows {axis.shadows}`, and the experts of {name} have the "
-            f"capacity {module.capacity!r}, with which each computes as many tokens, however many "
-            "choose it; leave the shadows out, or make the mixture with `capacity=None`"
+            f"axis {axis.name!r} has `{said}`, and the experts of {name} have the capacity "
+            f"{module.capacity!r}, with which each computes as many tokens, however many choose "
+            "it; leave that line out, or make the mixture with `capacity=None`"
         )
 
 

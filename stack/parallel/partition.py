@@ -39,7 +39,7 @@ from stack.parallel.placement import (
     fits,
     plain,
 )
-from stack.parallel.routed import Route
+from stack.parallel.routed import Route, routes
 from stack.parallel.solve import PRICE, Chooser, Price
 from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways
 
@@ -51,8 +51,8 @@ class Spread:
     `outputs` has each output's placement, in their order. `at` is this rank's number where the
     graph is for this rank alone: then ranks own values, and divide none. By `shares` ranks have
     unequal parts: where a value is sharded is decided as among as many ranks as there are pieces,
-    alike on all ranks. `shadows` says of how many groups a rank computes its own rows where rows
-    are routed."""
+    alike on all ranks. Where rows are routed `shadows` says of how many groups a rank computes its
+    own rows, and `parts` in how many parts the others travel."""
 
     size: int
     group: str
@@ -62,6 +62,7 @@ class Spread:
     at: int | None = None
     shares: Shares | None = None
     shadows: int = 0
+    parts: int = 1
 
     @property
     def pieces(self) -> int:
@@ -97,7 +98,16 @@ def partitioned(
     Raises GraphError for a placement that does not fit its value.
     """
     order = list(toposort(outputs))
-    line = Line(spread.size, spread.group, rank, name, spread.at, spread.shares, spread.shadows)
+    line = Line(
+        spread.size,
+        spread.group,
+        rank,
+        name,
+        spread.at,
+        spread.shares,
+        spread.shadows,
+        spread.parts,
+    )
     stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
     read = {n: spread.computed.get(n, p) for n, p in stored.items()}
     for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
@@ -142,7 +152,9 @@ class _Rewriting:
         self.order, self.chosen, self.stored, self.line = order, chosen, stored, line
         self.wanted = wanted
         self.made: dict[tuple[Node, Placement], Node] = {}
-        self.routes: dict[Routed, Route] = {}
+        self.routed: dict[tuple[Node, Routed], tuple[Node, ...]] = {}
+        """Values whose rows are routed, in the parts in which these travel."""
+        self.routes: dict[Routed, tuple[Route, ...]] = {}
 
     def cut(self) -> Cut:
         inputs: dict[Node, Node] = {}
@@ -153,6 +165,10 @@ class _Rewriting:
                 own = g.input(n["slot"], self.line.part(n.type, self.stored[n]))
                 inputs[n] = own
                 self.made[n, self.stored[n]] = own
+                continue
+            routed = next((p for p in (*way.operands, way.result) if isinstance(p, Routed)), None)
+            if routed is not None:
+                self._multiply(n, way, self._routes(routed))
                 continue
             srcs = tuple(self._as(s, p) for s, p in zip(n.srcs, way.operands, strict=True))
             self.made[n, way.result] = self._local(n, way, srcs)
@@ -165,18 +181,11 @@ class _Rewriting:
         """The value in a placement: from its own, or from the whole where the rank has that."""
         if (n, p) not in self.made:
             own = self.stored[n] if n.op == "input" else self.chosen[n].result
-            if isinstance(p, Routed):
-                if number_of(n) is not None:
-                    there = self._as(n, WHOLE)
-                elif n is p.groups:
-                    there = self._route(p).groups
-                else:
-                    there = self._route(p).there(self._as(n, Sharded(0)))
-                self.made[n, p] = there
-                return there
             if isinstance(own, Routed) and (n, WHOLE) not in self.made:
                 if (n, Sharded(0)) not in self.made:
-                    self.made[n, Sharded(0)] = self._route(own).back(self.made[n, own])
+                    parts = zip(self._routes(own), self.routed[n, own], strict=True)
+                    back = [route.back(part) for route, part in parts]
+                    self.made[n, Sharded(0)] = joined(back, n)
                 own = Sharded(0)
                 if p == own:
                     return self.made[n, p]
@@ -194,26 +203,52 @@ class _Rewriting:
             self.made[n, p] = converted(x, n.type, source, p, self.line)
         return self.made[n, p]
 
-    def _route(self, p: Routed) -> Route:
+    def _routes(self, p: Routed) -> tuple[Route, ...]:
         if p not in self.routes:
-            self.routes[p] = Route.of(self._as(p.groups, Sharded(0)), p.count, self.line)
+            self.routes[p] = routes(self._as(p.groups, Sharded(0)), p.count, self.line)
         return self.routes[p]
+
+    def _there(self, n: Node, p: Routed) -> tuple[Node, ...]:
+        """The parts of a value whose rows are routed."""
+        if (n, p) not in self.routed:
+            ways = self._routes(p)
+            if n is p.groups:
+                parts = tuple(route.groups for route in ways)
+            elif number_of(n) is not None:
+                whole = self._as(n, WHOLE)
+                parts = tuple(g.slice_axis(whole, 0, 0, route.places) for route in ways)
+            else:
+                own = self._as(n, Sharded(0))
+                parts = tuple(route.there(own) for route in ways)
+            self.routed[n, p] = parts
+        return self.routed[n, p]
+
+    def _multiply(self, n: Node, way: Way, ways: tuple[Route, ...]) -> None:
+        """An operator on rows that are routed: on each part of them, and sums of all rows at once,
+        as no exchange that a part comes back by waits for these."""
+        srcs = [
+            self._there(s, p) if isinstance(p, Routed) else (self._as(s, p),) * len(ways)
+            for s, p in zip(n.srcs, way.operands, strict=True)
+        ]
+        if isinstance(way.result, Routed):
+            parts = zip(ways, *srcs, strict=True)
+            self.routed[n, way.result] = tuple(_routed(n, own, route) for route, *own in parts)
+        else:
+            groups = n["groups"] // self.line.size + self.line.shadows
+            sums = OPS[n.op](*(joined(parts, parts[0]) for parts in srcs), groups=groups)
+            self.made[n, way.result] = ways[0].summed(sums)
 
     def _local(self, n: Node, way: Way, srcs: tuple[Node, ...]) -> Node:
         line = self.line
         if not line.has(way.result):
             return absent(n)
-        if isinstance(way.result, Row | Packed | Routed):
+        if isinstance(way.result, Row | Packed):
             return self._flat(n, way.result, srcs)
         if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
             own = sum_of_own(srcs[0], way.operands[0], n.srcs[0].type, line)
             return g.reshape(own, n.shape)
         if n.op == "slice" and isinstance(way.operands[0], Packed):
             return self._sliced(n, way.operands[0], srcs[0])
-        if n.op == "grouped_outer" and isinstance(way.operands[0], Routed) and line.shadows:
-            groups = n["groups"] // line.size + line.shadows
-            sums = OPS[n.op](*srcs, groups=groups)
-            return self._route(way.operands[0]).summed(sums)
         type = line.part(n.type, way.result)
         row = OPS[n.op].sharding
         if row is None or isinstance(way.result, Replicated | Owned):
@@ -223,8 +258,8 @@ class _Rewriting:
             share = line.share(*way.share)
         return row.local(n, srcs, type, share)
 
-    def _flat(self, n: Node, result: Row | Packed | Routed, srcs: tuple[Node, ...]) -> Node:
-        """Operators on values that are flat on each rank, or whose rows are on other ranks."""
+    def _flat(self, n: Node, result: Row | Packed, srcs: tuple[Node, ...]) -> Node:
+        """Operators on values that are flat on each rank."""
         line = self.line
         type = line.part(n.type, result)
         match n.op:
@@ -249,9 +284,6 @@ class _Rewriting:
                     if local:
                         pieces.append(g.pad(x, (0,), (local - x.shape[0],)))
                 return joined(pieces, n)
-            case "grouped_matmul" if isinstance(result, Routed):
-                x, own, groups = srcs
-                return OPS[n.op](x, self._route(result).matrices(own), groups)
             case "pad":
                 return g.pad(srcs[0], (0,), (type.shape[0] - srcs[0].shape[0],))
             case "reshape":
@@ -269,6 +301,19 @@ class _Rewriting:
         if isinstance(placement, Sharded):
             local //= self.line.size
         return g.slice_axis(x, 0, begin, begin + local)
+
+
+def _routed(n: Node, srcs: Sequence[Node], route: Route) -> Node:
+    """An operator on the rows of a part."""
+    match n.op:
+        case "expand":
+            return g.broadcast(g.reshape(srcs[0], ()), (route.places, *n.shape[1:]))
+        case "grouped_matmul":
+            x, own, groups = srcs
+            return OPS[n.op](x, route.matrices(own), groups)
+        case _:
+            type = n.type.with_shape((route.places, *n.shape[1:]))
+            return OPS[n.op](*srcs, asked=type, **dict(n.attrs))
 
 
 def _before_boundary(n: Node, result: Packed) -> Node | None:

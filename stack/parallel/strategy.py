@@ -15,12 +15,21 @@
       batch 1
       attention ring
 
+    axis expert 2
+      batch 0
+      shadows 1
+      parts 2
+      parameter *.mixture.up shard 0
+      parameter *.mixture.down shard 0
+
 Of each axis of the mesh: which axis of every argument of a step is the batch, and how parameters
 and the optimizers' states are stored. `shard 0 of 3` divides each third of axis 0. `rows` divides
 the elements of each parameter, whatever its shape. What nothing is said of is whole on every rank.
 Where ranks have parts of sequences, `attention` says how it is computed: by `heads` of whole
 sequences, or around the `ring` of the ranks; what costs least where nothing is said. By `shares`
-the first rank takes three quarters of a batch here, and the second one a quarter.
+the first rank takes three quarters of a batch here, and the second one a quarter. Where tokens
+travel to experts, those of so many experts as `shadows` says stay, and the experts' matrices travel
+instead; the other ones travel in `parts`, of which one is computed while another one is sent.
 
     axis stage 2
       schedule 1f1b 8
@@ -72,6 +81,10 @@ NAMED: Mapping[str, Callable[..., Schedule]] = {
 `interleaved` the chunks of each rank."""
 
 
+ONCE = ("batch", "shares", "shadows", "parts", "attention", "schedule")
+"""The first words of lines of which an axis has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class AxisLayout:
     """What is divided among the `size` ranks along an axis of the mesh.
@@ -84,7 +97,9 @@ class AxisLayout:
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
     patterns of their names. `shares` has how many of so many equal pieces of the batch each rank
     takes, in as few pieces as can be: 4 and 2 are 2 and 1, and equal ones are none. Of `shadows`
-    experts, those with most rows, each rank computes its own rows, where experts have no capacity.
+    experts, those with most rows, each rank computes its own rows, and those of others travel in
+    `parts`, of which one is multiplied while others are on their way, where experts have no
+    capacity.
     """
 
     name: str
@@ -99,6 +114,7 @@ class AxisLayout:
     attention: Attending = ""
     shares: tuple[int, ...] = ()
     shadows: int = 0
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if len(self.shares) != self.size or min(self.shares, default=0) < 1:
@@ -201,6 +217,12 @@ class Strategy:
                     "its ranks divide, each computes its own tokens; write `batch 0` and "
                     "`parameter *.up shard 0`, and at least 0"
                 )
+            if axis.parts < 1 or (axis.parts > 1 and not (axis.shards and axis.batch is not None)):
+                raise InvalidCall(
+                    f"axis {axis.name!r} has `parts {axis.parts}`: in so many parts tokens travel "
+                    "to the experts that its ranks divide; write `batch 0` and `parameter *.up "
+                    "shard 0`, and at least 1"
+                )
             shards = [other.name for other in self.axes if other.shards and other is not axis]
             if axis.attention == "ring" and axis.divides_rows and shards:
                 raise InvalidCall(
@@ -239,6 +261,8 @@ class Strategy:
                 lines.append(f"  shares {' '.join(map(str, axis.shares))}")
             if axis.shadows:
                 lines.append(f"  shadows {axis.shadows}")
+            if axis.parts > 1:
+                lines.append(f"  parts {axis.parts}")
             if axis.attention:
                 lines.append(f"  attention {axis.attention}")
             for pattern, p in axis.shards:
@@ -267,7 +291,7 @@ def _parsed(text: str) -> Strategy:
     once: set[tuple[int, str]] = set()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and words[0] in ("batch", "shares", "shadows", "attention", "schedule"):
+        if words and words[0] in ONCE:
             if (len(found), words[0]) in once:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}, and its axis has a "
@@ -279,8 +303,8 @@ def _parsed(text: str) -> Strategy:
         except (ValueError, IndexError):
             raise InvalidCall(
                 f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
-                "RANKS`, `batch AXIS`, `shares PIECES ...`, `shadows EXPERTS`, `attention heads`, "
-                "`attention ring`, "
+                "RANKS`, `batch AXIS`, `shares PIECES ...`, `shadows EXPERTS`, `parts NUMBER`, "
+                "`attention heads`, `attention ring`, "
                 "`parameter PATTERN shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, "
                 "`states rows`, "
                 f"`schedule NAME MICROBATCHES` with a NAME of {', '.join(NAMED)}, `chunk PATTERN "
@@ -304,6 +328,8 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found[-1] = replace(found[-1], shares=tuple(map(int, counts)))
         case ["shadows", experts]:
             found[-1] = replace(found[-1], shadows=int(experts))
+        case ["parts", number]:
+            found[-1] = replace(found[-1], parts=int(number))
         case ["attention", "heads" | "ring" as how]:
             found[-1] = replace(found[-1], attention=how)
         case ["parameter", pattern, "shard", axis]:
@@ -415,13 +441,17 @@ def ring(size: int, name: str = "context", axis: int = 1) -> Strategy:
     return Strategy((AxisLayout(name, size, batch=axis, attention="ring"),))
 
 
-def expert(size: int, mixture: str, name: str = "expert", shadows: int = 0) -> Strategy:
+def expert(
+    size: int, mixture: str, name: str = "expert", shadows: int = 0, parts: int = 1
+) -> Strategy:
     """Every rank has a part of the batch, and of each `nn.MixtureOfExperts`, whose name fits the
-    pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all. Those
-    of the `shadows` experts with the most tokens of a step stay, and the experts' matrices travel
-    (FasterMoE, He et al. 2022), in mixtures without a capacity."""
+    pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all. In
+    mixtures without a capacity those of the `shadows` experts with the most tokens of a step stay,
+    and the experts' matrices travel; and tokens travel in `parts`, each of them while another one
+    is computed (both FasterMoE, He et al. 2022)."""
     shards = tuple((f"{mixture}.{of}", Sharded(0)) for of in ("up", "down"))
-    return Strategy((AxisLayout(name, size, batch=0, shards=shards, shadows=shadows),))
+    axis = AxisLayout(name, size, batch=0, shards=shards, shadows=shadows, parts=parts)
+    return Strategy((axis,))
 
 
 def pipeline(size: int, schedule: str, chunks: Mapping[str, int], name: str = "stage") -> Strategy:

@@ -80,7 +80,8 @@ def dropless(net):
         block.mixture.capacity = None
 
 
-SPECIAL = {f.__name__: f for f in (tied, one, dropless)} | {"shadowed": dropless}
+SPECIAL = {f.__name__: f for f in (tied, one, dropless)}
+SPECIAL |= {"shadowed": dropless, "parts": dropless}
 """What may be special with a model; besides, its sizes may be odd, it has eight experts, its
 gradients are unclipped, or ranks take unequal parts of the batch."""
 
@@ -98,8 +99,9 @@ def composed(name, ranks):
     elements = ELEMENTS
     if special == "uneven":
         elements = ELEMENTS | {"data": lambda n, name="data": data(n, name, (3, 1, 2, 2)[:n])}
-    if special == "shadowed":
-        elements = ELEMENTS | {"expert": lambda n: expert(n, "*.mixture", shadows=1)}
+    if special in ("shadowed", "parts"):
+        said = {"shadows": 1} if special == "shadowed" else {"shadows": 1, "parts": 3}
+        elements = ELEMENTS | {"expert": lambda n: expert(n, "*.mixture", **said)}
     elif "expert" in name:
         elements = ELEMENTS | {"tensor": lambda n, name="tensor": tensor(n, WITH_EXPERTS, name)}
     if special == "tied":

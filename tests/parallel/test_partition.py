@@ -17,7 +17,7 @@ from hal.tile.node import Type, toposort
 from stack import ops as g
 from stack.comm.messages import sent_bytes
 from stack.compiler.compile import compile_graph
-from stack.compiler.program import KernelCall
+from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.framework import nn
 from stack.framework.cell import Cell
 from stack.framework.spread import divisions
@@ -259,6 +259,47 @@ def test_experts_with_the_most_tokens_are_computed_where_these_are(special, shad
         assert travelling == 0
     elif shadows == 1:
         assert travelling > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("special", stream("parts").sample(("dropless", "one"), 1))
+def test_tokens_in_parts_are_computed_as_all_of_them(special):
+    """In three parts, which no number of rows here is a multiple of. What they are multiplied by
+    does not change: what the ranks send is what they send in one part, in more calls."""
+    net = spread_gpt.model(1, spread_gpt.EXPERTS, special)
+    spread_gpt.dropless(net)
+    case, rows = Case("sgd", model=net), {}
+    for parts in (1, 3):
+        axes, layouts, cut, _ = case.divide(expert(2, "*.mixture", shadows=1, parts=parts))
+        verify(cut.outputs)
+        compare(case, axes, layouts, *run_ranks(case, axes, layouts, cut), special)
+        sends = [n for n in toposort(cut.outputs) if n.op == "all_to_all_v"]
+        rows[parts] = travelling_of(case, axes, layouts, cut, sends, "rows of")
+        moves = sum(n["name"].startswith("rows of") for n in sends)
+        assert moves == 4 * parts  # there and back, and so for the gradients
+    assert rows[1] == rows[3]
+
+
+def test_a_part_of_the_tokens_is_multiplied_while_others_travel():
+    """What is begun one after the other: rows of both parts go, the first one is multiplied twice
+    and goes back before the second one is."""
+    x, groups = g.input(0, Type((256, 16), DType.F32)), g.input(3, Type((256,), DType.I64))
+    up, down = g.input(1, Type((4, 16, 32), DType.F32)), g.input(2, Type((4, 32, 16), DType.F32))
+    hidden = g.grouped_matmul(g.mul(x, x), up, groups)
+    y = g.grouped_matmul(g.mul(hidden, hidden), down, groups)
+    inputs = dict.fromkeys((x, up, down, groups), Sharded(0))
+    spread = Spread(2, "ranks", inputs, {}, [Sharded(0)], parts=2)
+    cut = partitioned([y], spread, rank_input(4))
+    own = *(cut.inputs[n] for n in (x, up, down, groups)), cut.rank
+    with hal.open("cpu:0") as device:
+        calls = compile_graph(GraphRequest(cut.outputs, own), device.info).calls
+    found = [
+        "travel" if isinstance(call, ExchangeCall) else "multiply"
+        for call in calls
+        if (isinstance(call, ExchangeCall) and call.call.name.startswith("rows of f32"))
+        or (isinstance(call, KernelCall) and "matmul" in call.source.entry)
+    ]
+    assert found == ["travel"] * 2 + ["multiply", "multiply", "travel"] * 2
 
 
 def travelling_of(case, axes, layouts, cut, sends, name):
@@ -581,7 +622,7 @@ def test_unequal_parts_are_exchanged_for_others(counts):
 
 
 def test_a_strategy_is_its_text():
-    for strategy in (*UNEVEN.values(), expert(2, "*.mixture", shadows=1)):
+    for strategy in (*UNEVEN.values(), expert(2, "*.mixture", shadows=1, parts=2)):
         assert Strategy.parse(str(strategy)) == strategy
     for name, make in STRATEGIES.items():
         strategy = make(4)
@@ -617,6 +658,8 @@ def test_shares_are_of_as_few_pieces_as_can_be(given, least):
         ("axis data 2\n batch 0\n shares 3 x", "line 3 of the strategy is 'shares 3 x'"),
         ("axis data 2\n shares 3 1", "divides no batch"),
         ("axis data 2\n batch 0\n shadows 1", "has `shadows 1`: of so many experts"),
+        ("axis data 2\n batch 0\n parts 2", "has `parts 2`: in so many parts tokens travel"),
+        ("axis data 2\n parts 0", "has `parts 0`.*at least 1"),
         ("axis data 2\n batch 0\n shadows some", "line 3 of the strategy is 'shadows some'"),
         ("axis data 2\n batch 0\n shares 3 1\n states rows", "divides something besides the batch"),
         ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
@@ -636,6 +679,7 @@ def test_what_is_said_of_travelling_tokens_is_refused_where_none_travel():
     net = spread_gpt.model(experts=spread_gpt.EXPERTS)
     for strategy, said in (
         (expert(2, "*.mixture", shadows=1), "`shadows 1`, and the experts of blocks.0.mixture"),
+        (expert(2, "*.mixture", parts=2), "`parts 2`, and the experts of blocks.0.mixture"),
     ):
         with pytest.raises(InvalidCall, match=f"{said} have the capacity 1.25, .*capacity=None"):
             check_patterns(net, strategy)

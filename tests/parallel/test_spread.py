@@ -16,7 +16,7 @@ from tests.parallel import spread_gpt
 
 NAMES = ["data", "zero1", "zero3", "tensor", "context", "expert"]
 NAMES += ["data@uneven", "zero3@odd", "tensor@tied"]
-NAMES += ["expert@one", "expert@dropless", "expert@shadowed"]
+NAMES += ["expert@one", "expert@dropless", "expert@shadowed", "expert@parts"]
 STEPS = 2
 
 
