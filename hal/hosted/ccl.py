@@ -29,7 +29,7 @@ _TYPES = {
     DType.F16: 6, DType.F32: 7, DType.F64: 8, DType.BF16: 9,
 }  # fmt: skip
 _REDUCTIONS = {ReduceKind.SUM: 0, ReduceKind.PROD: 1, ReduceKind.MAX: 2, ReduceKind.MIN: 3}
-_PAUSE_S, _PATIENCE_S = 20e-6, 5.0
+_SHORTEST_S, _LONGEST_S, _PATIENCE_S = 20e-6, 1e-3, 5.0
 _TURN = RLock()
 """One call of the process at a time: where two begin in another order on another device, each may
 have what the other one waits for."""
@@ -220,7 +220,7 @@ class CclGroup:
 
     def _wait(self, limit_s: float, marks: Sequence[Any], goes_on: Callable[[int], None]) -> None:
         """Wait until the library has handed everything over, and the streams are at their marks."""
-        until_s, found = time.monotonic() + limit_s, self.ffi.new("int *")
+        began_s, found = time.monotonic(), self.ffi.new("int *")
         while True:
             late = []
             for rank, machine in enumerate(seat.machine for seat in self._seats):
@@ -234,9 +234,9 @@ class CclGroup:
                 late += [rank] * bool(state or found[0])
             if not late:
                 return
-            if time.monotonic() > until_s:
+            if (waited_s := time.monotonic() - began_s) > limit_s:
                 raise self._failed(late[0], f"ranks {late} did not end in {limit_s:g} s")
-            time.sleep(_PAUSE_S)
+            time.sleep(min(max(waited_s / 8, _SHORTEST_S), _LONGEST_S))
 
     def _call(self, name: str, *args: Any) -> None:
         number = getattr(self.native, name)(*args)
