@@ -70,7 +70,8 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Load:
     """`result` (a var) = the block; elements that are not valid are not touched and give `other` (a
-    scalar), zero without one."""
+    scalar), zero without one. A load whose result nothing uses says that its block is read soon,
+    and need not be made."""
 
     result: Node
     source: Access

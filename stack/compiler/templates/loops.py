@@ -19,7 +19,7 @@ from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, wher
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
-from stack.compiler.graph.expr import reads
+from stack.compiler.graph.expr import Read, reads
 from stack.compiler.graph.roots import base
 from stack.compiler.pairs import SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
@@ -38,6 +38,14 @@ TALL, WIDE = 16, 4
 """Tiles of lanes by lanes that an instance has along the turned axis, and along the vector axis of
 each of them: lines that are written in two halves are still near, and reads go along their rows as
 far as pays. Measured on transposed copies of 1024 squared, 4096 by 1024 and 1000 by 3007."""
+
+SIDE, PAD = 64, 16
+"""Elements along both axes of a block that an instance lays anew in scratch memory, and elements
+between its rows there: lines are read and written whole. Measured on Zen 3 with 32 to 256 along
+either axis, on transposed copies of 4096 and 65536 by 1024."""
+
+LAID = 2
+"""The most operands that are laid anew: their blocks stay in the nearer caches."""
 
 LINE, SETS = 64, 64
 """The bytes of a cache line, and the sets of the nearest cache: lines that many lines apart share
@@ -89,6 +97,7 @@ class _Loops:
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         self.turned: Axis | None = None
         self.blocks: Axis | None = None
+        self.laid: list[Read] = []
         self.height = 1
         fitting = _divisor if self.transfers else _width
         self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
@@ -101,11 +110,18 @@ class _Loops:
             # Make tiles of lanes by lanes, a block of them for each instance
             assert self.vector is not None
             self.turned = turned
+            self.laid = self._found_laid(self.vector, turned, lanes)
             self.width, self.height = (
                 min(lanes, a.size) if is_fixed(a.size) else lanes for a in (self.vector, turned)
             )
-            self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
-            self.rows = [self.blocks, *(a for a in self.rows if a is not turned)]
+            rest = [a for a in self.rows if a is not turned]
+            if self.laid:
+                self.width = 2 * lanes
+                self.blocks = Axis(ceil_div(turned.size, SIDE))
+                self.rows = [*rest, self.blocks]
+            else:
+                self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
+                self.rows = [self.blocks, *rest]
             self.chunks = ceil_div(self.vector.size, self._chunk_size())
         self.side: tuple[Axis, Axis] | None = None
         if (height := self._found_side(lanes)) > 1:
@@ -151,16 +167,29 @@ class _Loops:
         read = [(r.offset, r.dtype) for e in self.nest.exprs.values() for r in reads(e)]
         found = [*read, *((at, root.dtype) for root, at in self.nest.own.items())]
         lost = {
-            a: sum(
-                bool(at.coefficient(a) == 1 and at.coefficient(v) not in (0, 1))
-                and self._is_lost(at, d, a, v)
-                for at, d in found
-            )
+            a: sum(_goes_down(at, a, v) and self._is_lost(at, d, a, v) for at, d in found)
             for a in self.rows
             if _is_long(a)
         }
         best = max(lost, key=lost.__getitem__, default=None)
         return best if best is not None and lost[best] else None
+
+    def _found_laid(self, v: Axis, turned: Axis, lanes: int) -> list[Read]:
+        """The operands that are turned, where blocks of them are laid anew: where both axes are
+        long, and results lie as the vector axis does."""
+        if any(hint(a.size) < SIDE // 2 for a in (v, turned)) or SIDE % (2 * lanes):
+            return []
+        if any(_goes_down(at, turned, v) for at in self.nest.own.values()):
+            return []
+        every = dict.fromkeys(r for e in self.nest.exprs.values() for r in reads(e))
+        found = [r for r in every if _goes_down(r.offset, turned, v)]
+        plain = all(
+            r.dtype.nbytes >= 4
+            and self.emission.own.isdisjoint([r.root])
+            and all(a.source is None for a in r.axes)
+            for r in found
+        )
+        return found if plain and len(found) <= LAID else []
 
     def _is_lost(self, at: Affine, dtype: DType, row: Axis, v: Axis) -> bool:
         """Whether lines that a row reads are gone when its neighbour reads them: too many for half
@@ -212,7 +241,7 @@ class _Loops:
     def _instance(self, rows: int) -> tuple[Node, Node]:
         """The instance's row and chunk of it: transfers merge neighbours, and a block of rows and
         columns lies well both for what goes by rows and for what goes by columns."""
-        if self.transfers:
+        if self.transfers or self.laid:
             return instance_by_rows(self.chunks, rows)
         return instance(self.chunks)
 
@@ -235,7 +264,8 @@ class _Loops:
                 )
                 self._passes(self._tiled(scope, self.vector, base, limit))
             elif self.turned is not None and self.blocks is not None:
-                self._squares(scope, self.vector, self.turned, self.blocks)
+                squares = self._laid_anew if self.laid else self._squares
+                squares(scope, self.vector, self.turned, self.blocks)
             else:
                 self._vector_chunk(scope, self.vector)
             return
@@ -262,6 +292,75 @@ class _Loops:
 
         self.b.loop(first, end, self.height, body)
 
+    def _laid_anew(self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis) -> None:
+        """A block in two steps: turned operands are read along their own rows into scratch memory,
+        and what reads them there goes along the rows of the results. While these are written, the
+        lines of the next block are asked for, one for each line of this one: what processors fetch
+        ahead by themselves ends with a row of the block."""
+        b, start = self.b, mul(self.chunk, SIDE)
+        first = mul(scope.values[blocks], SIDE)
+        end = add(first, SIDE)
+        if not divides(SIDE, turned.size):
+            end = binary("min", end, turned.size)
+        held = [
+            (r, b.alloc(f"laid{i}", compute_dtype(r.dtype), SIDE * (SIDE + PAD)))
+            for i, r in enumerate(self.laid)
+        ]
+
+        def place(i: Node, j: Node) -> Node:
+            return add(mul(sub(i, first), SIDE + PAD), sub(j, start))
+
+        def tile_axis(a: Axis, at: Node) -> TileAxis:
+            left = None if divides(self.height, a.size) else sub(a.size, at)
+            return TileAxis(a, at, self.height, left)
+
+        def lay(j: Node) -> None:
+            def down(i: Node) -> None:
+                square = tile_axis(turned, i), tile_axis(v, j)
+                inner = Tiles(self.emission, {}, (*scope.tile_axes, *square), scope)
+                for r, memory in held:
+                    b.store(memory, place(i, j), inner.tile(r), (SIDE + PAD, 1))
+
+            b.loop(first, end, self.height, down)
+
+        stop = add(start, SIDE)
+        if not divides(SIDE, v.size):
+            stop = binary("min", stop, v.size)
+        b.loop(start, stop, self.height, lay)
+        following = self._following(scope, v, turned, blocks)
+
+        def row(i: Node) -> None:
+            def tile(across: Tiles) -> None:
+                j = across.tile_axes[-1].base
+                for r, memory in held:
+                    across.give(r, b.load(memory, place(i, j), (self.width,), (1,)))
+                if following is not None:
+                    down, along = following
+                    along = add(along, sub(j, start))
+                    along = binary("min", along, turned.size - self.width)
+                    down = binary("min", add(down, sub(i, first)), v.size - 1)
+                    there = (TileAxis(turned, along, self.width),)
+                    Tiles(self.emission, {v: down}, there, scope).tile(self.laid[0])
+                self._passes(across)
+
+            inner = Tiles(self.emission, {turned: i}, scope.tile_axes, scope)
+            inner.hoist(self.nest.exprs.values())
+            self._vector_chunk(inner, v, tile)
+
+        b.loop(first, end, 1, row)
+
+    def _following(
+        self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis
+    ) -> tuple[Node, Node] | None:
+        """Where the block that most likely comes next begins, along the vector axis and the turned
+        one; None where that is not asked for: sizes are data, or a part has to be left out."""
+        if not (is_fixed(v.size) and is_fixed(turned.size)) or self.laid[0].guards:
+            return None
+        number = add(scope.values[blocks], 1)
+        again = binary("eq", number, blocks.size)
+        chunk = add(self.chunk, where(again, const(1, I64), 0))
+        return mul(chunk, SIDE), mul(where(again, const(0, I64), number), SIDE)
+
     def _chunk_size(self) -> int:
         """Elements along the vector axis that an instance computes, where the axis is parallel."""
         assert self.vector is not None
@@ -277,6 +376,8 @@ class _Loops:
             return round_up(max(share, 1), self.width)
         if self.inner:
             return self.width
+        if self.laid:
+            return SIDE
         if self.turned is not None:
             return min(size, self.width * WIDE) if is_fixed(size) else self.width * WIDE
         # Whether transfers find neighbours of some element in other rows
@@ -549,6 +650,11 @@ class _Loops:
             else:
                 self._compute(scope, root)
         return [carried[r] for r in sums]
+
+
+def _goes_down(at: Affine, row: Axis, v: Axis) -> bool:
+    """Whether elements lie side by side along a row axis, and far apart along the vector axis."""
+    return bool(at.coefficient(row) == 1 and at.coefficient(v) not in (0, 1))
 
 
 def _is_long(axis: Axis) -> bool:

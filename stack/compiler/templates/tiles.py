@@ -178,6 +178,10 @@ class Tiles:
         """Let this scope read that value of a root, rounded to its type."""
         self.local[root] = rounded(value, root.dtype)
 
+    def give(self, e: Read, value: Node) -> None:
+        """Let this scope take that value where the expression is read."""
+        self._memo[id(e)] = value
+
     def keep(self, root: Node, work: Work) -> None:
         """Write the root's value of this scope to its home if something reads it there."""
         if root in work.stored:

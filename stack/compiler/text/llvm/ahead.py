@@ -3,17 +3,19 @@
 A kernel that goes over a row several times waits for memory the first time and for arithmetic
 later, since what processors fetch ahead by themselves ends with a page, as rows do. So the second
 time, if it is not the one that writes, asks for the row of the instance that follows.
+
+A load of neighbours that nothing uses says the same of its place: it is asked for, and not loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from hal.tile.kernel import GLOBAL, For, Kernel, Load, Store
-from hal.tile.node import Node
+from hal.tile.kernel import GLOBAL, For, Kernel, Load, Statement, Store
+from hal.tile.node import Node, toposort
 from stack.compiler.text.llvm.addresses import constant_of
-from stack.compiler.text.llvm.contents import nested
+from stack.compiler.text.llvm.contents import nested, operands
 
 LINE_NBYTES = 64
 """What comes from memory at once."""
@@ -29,7 +31,7 @@ def found(kernel: Kernel) -> Mapping[Load, int]:
     fixed = {p.name for p in kernel.params if p.reads and not p.writes}
     read, asked = set[str](), set[str]()
     for loop in (s for s in kernel.body if isinstance(s, For)):
-        here = [x for x in _rows(loop) if x.source.memory.name in fixed]
+        here = [x for x in _rows([loop]) if x.source.memory.name in fixed]
         for load in () if _writes(loop) else here:
             memory = load.source.memory
             step = (_step(load.source.offset) or 0) * memory.dtype.nbytes
@@ -40,9 +42,15 @@ def found(kernel: Kernel) -> Mapping[Load, int]:
     return apart
 
 
-def _rows(loop: For) -> Iterator[Load]:
+def unused(kernel: Kernel) -> frozenset[Load]:
+    """The loads of neighbours from memory that nothing uses."""
+    used = set(toposort([n for s in nested(kernel.body) for n in operands(s)]))
+    return frozenset(x for x in _rows(kernel.body) if x.result not in used)
+
+
+def _rows(block: Sequence[Statement]) -> Iterator[Load]:
     """The loads of neighbours from memory."""
-    for s in nested([loop]):
+    for s in nested(block):
         if not isinstance(s, Load) or s.source.memory.space != GLOBAL:
             continue
         if prod(s.result.shape) > 1 and constant_of(s.source.strides[-1]) == 1:

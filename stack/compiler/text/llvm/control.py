@@ -26,7 +26,7 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, toposort
-from stack.compiler.text.llvm import indexed
+from stack.compiler.text.llvm import indexed, loads
 from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
 from stack.compiler.text.llvm.contents import accesses, nested, operands
@@ -64,7 +64,9 @@ class Body:
                     return self._versions(statements, i, outs, limits)
             s = statements[i]
             t = self.tiles
-            if isinstance(s, Load | Gather):
+            if isinstance(s, Load) and s in t.env.asked:
+                loads.ask(t, s)
+            elif isinstance(s, Load | Gather):
                 self.pending.add(s)
                 self.defined.add(s.result)
             elif isinstance(s, Store):

@@ -18,7 +18,7 @@ from stack.compiler.text.llvm.addresses import (
 )
 from stack.compiler.text.llvm.ahead import LINE_NBYTES
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
-from stack.compiler.text.llvm.tiles import TileValues, columns
+from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
 SCRATCH_ZERO = "%zero"
@@ -112,9 +112,20 @@ def _ask_ahead(t: TileValues, s: Load, pointer: str, first: int) -> None:
     """Ask for a line that is needed later (`ahead`), which may lie anywhere."""
     nbytes = t.env.ahead.get(s)
     if nbytes is not None and first * s.result.dtype.nbytes % LINE_NBYTES == 0:
-        there = t.out.put(f"getelementptr i8, ptr {pointer}, i64 {nbytes}")
-        how = (("i32 immarg", "0"), ("i32 immarg", "3"), ("i32 immarg", "1"))  # reads, near, data
-        t.out.call("llvm.prefetch.p0", "void", ("ptr", there), *how)
+        _ask(t, t.out.put(f"getelementptr i8, ptr {pointer}, i64 {nbytes}"))
+
+
+def ask(t: TileValues, s: Load) -> None:
+    """Ask for the lines in which the rows of a load begin, and for those that follow."""
+    shape, apart = s.result.shape, LINE_NBYTES // s.result.dtype.nbytes
+    for row in range(rows(shape)):
+        for first in range(0, columns(shape), apart):
+            _ask(t, address(t, s.source, shape, row, first))
+
+
+def _ask(t: TileValues, pointer: str) -> None:
+    how = (("i32 immarg", "0"), ("i32 immarg", "3"), ("i32 immarg", "1"))  # reads, near, data
+    t.out.call("llvm.prefetch.p0", "void", ("ptr", pointer), *how)
 
 
 def load_near(

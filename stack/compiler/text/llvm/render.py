@@ -63,7 +63,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         sizes.append(tiles.out.put(f"load i64, ptr {slot}, align 8"))
     tiles.env.grid = tuple(sizes)
     _streamed(tiles, kernel)
-    tiles.env.ahead = ahead.found(kernel)
+    tiles.env.ahead, tiles.env.asked = ahead.found(kernel), ahead.unused(kernel)
     _instances(tiles, kernel)
     if tiles.env.streamed:
         # Such stores are not ordered as others are: whoever is told that this is over sees them.

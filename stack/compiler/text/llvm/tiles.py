@@ -8,7 +8,7 @@ branch) in which it was computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cache
@@ -52,7 +52,8 @@ class Environment:
     """What names mean: the pointers of memories, scalar parameters and program indices, the
     statement behind each loaded variable, the limits known to reach a size, and of stores that may
     go past the caches whether the launch writes enough for that. `steps` and `extents` are what
-    `lines` has found out about positions; `ahead` says by how many bytes loads ask ahead."""
+    `lines` has found out about positions; `ahead` says by how many bytes loads ask ahead, `asked`
+    which ones do nothing else."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Environment:
     steps: dict[Node, int | None] = field(default_factory=dict)
     extents: dict[Node, float] = field(default_factory=dict)
     ahead: Mapping[Load, int] = field(default_factory=dict)
+    asked: Set[Load] = frozenset()
 
 
 def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:
