@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
@@ -107,11 +107,15 @@ def _abort(native: Any, communicators: Sequence[Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank of a group: its machine, the context of the driver in which that works, a stream of it
-    for the group's calls, and the driver's pointer to the stream."""
+    """A rank of a group: its machine, the context of the driver in which that works, one in which
+    nothing is given back, a stream for the group's calls, and the driver's pointer to the stream.
+
+    To give memory back waits for what the device does. That may wait for what the library is about
+    to start on another device, and is not let do."""
 
     machine: StagedMachine
     context: AbstractContextManager[None]
+    quiet: AbstractContextManager[object]
     stream: Any
     pointer: Any
 
@@ -119,9 +123,8 @@ class Seat:
 class CclGroup:
     """The group of these seats, by rank; one thread calls for all of them. The library is told to
     wait for nobody, so that every wait is here and has its deadline; the first failure aborts the
-    group. `lends` says whether other devices may reach into a memory, as the library lets them, and
-    `later` is called when nobody uses the group, with what gives it back. Raises Unsupported where
-    the library makes none, also in `timeout_s`."""
+    group. `later` is called when nobody uses the group, with what gives it back. Raises Unsupported
+    where the library makes none, also in `timeout_s`."""
 
     def __init__(
         self,
@@ -129,14 +132,14 @@ class CclGroup:
         seats: Sequence[Seat],
         progress_s: float,
         timeout_s: float,
-        lends: Callable[[Part], bool],
         later: Callable[[Callable[[], object]], object],
     ) -> None:
         self._communicators = list[Any]()
-        self._seats, self._progress_s, self._lends, self._later = seats, progress_s, lends, later
+        self._seats, self._progress_s, self._later = seats, progress_s, later
         try:
             self.ffi, self.native = library(path)
-            self._join(timeout_s)
+            with _TURN:
+                self._join(timeout_s)
         except (OSError, OperationFailed) as error:
             self.end()
             raise Unsupported(f"create_group: {path} joins no {len(seats)}: {error}") from error
@@ -165,20 +168,24 @@ class CclGroup:
         """As `DriverGroup.collect`."""
         given = []
         for rank, (seat, (dst, src)) in enumerate(zip(self._seats, ends, strict=True)):
-            if not (self._lends(dst) and self._lends(src) and lies_well(call, rank, dst, src)):
+            machine = seat.machine  # whose memory the library lets other devices reach into
+            if not (machine.lends(dst) and machine.lends(src) and lies_well(call, rank, dst, src)):
                 return False
-            at = seat.machine.address(dst), seat.machine.address(src)
+            at = machine.address(dst), machine.address(src)
             if (part := orders(call, rank, len(ends), *at)) is None:
                 return False
             given.append(part)
         with _TURN:
             try:
-                self._start(given)
-                self._wait(self._progress_s, [], goes_on)
-                marks = []
-                for rank, seat in enumerate(self._seats):
-                    goes_on(rank)
-                    marks.append(seat.machine.nothing(seat.stream, None))
+                with ExitStack() as quiet:
+                    for seat in self._seats:
+                        quiet.enter_context(seat.quiet)
+                    self._start(given)
+                    self._wait(self._progress_s, [], goes_on)
+                    marks = []
+                    for rank, seat in enumerate(self._seats):
+                        goes_on(rank)
+                        marks.append(seat.machine.nothing(seat.stream, None))
                 self._wait(self._progress_s, marks, goes_on)
             except OperationFailed:
                 self.end()

@@ -17,7 +17,8 @@ class Spent:
     def __init__(self, is_idle: Callable[[], bool]) -> None:
         self._is_idle = is_idle
         self._calls: deque[Callable[[], object]] = deque()
-        self._turn = Lock()
+        self.turn = Lock()
+        """Held in each call: while somebody else has it, nothing is given back."""
         self.clear = self._calls.clear
 
     def add(self, call: Callable[[], object]) -> None:
@@ -29,7 +30,7 @@ class Spent:
         monotonic clock."""
         while self._calls:
             if self._is_idle():
-                with self._turn:
+                with self.turn:
                     if self._calls:
                         self._calls.popleft()()
             elif time.monotonic() >= until_s:

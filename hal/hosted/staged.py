@@ -48,6 +48,10 @@ class StagedMachine(DrivenMachine):
     def host(self, side: Part | memoryview, *, writes: bool) -> Any:
         """Where the bytes are in the host's memory; None for the driver's own."""
 
+    def lends(self, part: Part) -> bool:
+        """Whether the driver lets other devices of this process reach into a part."""
+        return self.host(part, writes=False) is None
+
     @abstractmethod
     def constant(self, data: bytes) -> Any:
         """Bytes as a place on the host."""

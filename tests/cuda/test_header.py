@@ -227,9 +227,9 @@ def test_what_is_said_of_the_vendor_s_groups_is_so(tmp_path: Path) -> None:
 def test_the_library_says_why_it_joins_nobody_here() -> None:
     """Its functions are called as they are declared; without a driver it makes no communicator."""
     machine: Any = SimpleNamespace(name="cuda:0")
-    seat = ccl.Seat(machine, nullcontext(), None, None)
+    seat = ccl.Seat(machine, nullcontext(), nullcontext(), None, None)
     with pytest.raises(Unsupported, match=r"libnccl.* joins no 1: .*ncclCommInitRankConfig: .+"):
-        ccl.CclGroup(str(wheels.nccl()), [seat], 1.0, 5.0, lambda part: True, lambda end: None)
+        ccl.CclGroup(str(wheels.nccl()), [seat], 1.0, 5.0, lambda end: None)
 
 
 def test_every_error_that_ends_a_context_is_known() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import random
+import threading
 import time
 
 import pytest
@@ -89,3 +90,15 @@ def test_what_is_spent_goes_back_when_nothing_runs() -> None:
     idle[0] = True
     spent.tidy()
     assert given == [0, 1, 2]
+
+
+def test_nothing_spent_goes_back_in_another_s_turn() -> None:
+    spent, given = Spent(lambda: True), list[int]()
+    spent.add(lambda: given.append(1))
+    tidying = threading.Thread(target=spent.tidy)
+    with spent.turn:
+        tidying.start()
+        tidying.join(0.02)
+        assert not given
+    tidying.join(5)
+    assert given == [1]

@@ -57,7 +57,7 @@ class Context:
         """Those that nobody uses."""
         self.queues: dict[int, deque[Event]] = {}
         """What waits in each stream, by the stream's id."""
-        self._spent = Spent(self._is_idle)
+        self.spent = Spent(self._is_idle)
         self.pins = Pins(self._register, self._unregister)
 
     def __enter__(self) -> None:
@@ -74,13 +74,13 @@ class Context:
     def when_idle(self, call: Callable[[], object]) -> None:
         """Have something called by `tidy`, if things can be given back then."""
         if self.lives:
-            self._spent.add(call)
+            self.spent.add(call)
 
     def tidy(self, until_s: float = 0.0) -> None:
         """Give back what nobody uses, if nothing runs, or as soon as nothing does until then."""
         if self.lives:
             with self:
-                self._spent.tidy(until_s)
+                self.spent.tidy(until_s)
 
     def give_back(self, name: str, *args: Any) -> None:
         """Do so now, by the driver's function."""
@@ -108,7 +108,7 @@ class Context:
             return
         if not self.primary:
             self.lives = False
-            self._spent.clear()
+            self.spent.clear()
             self.give_back("cuCtxDestroy_v2", self.native)
             return
         for group in [*self.groups]:

@@ -235,6 +235,10 @@ class CudaMachine(StagedMachine):
             return None if host is None else host + side.offset
         return self._driver.ffi.from_buffer("char[]", side, require_writable=writes)
 
+    def lends(self, part: Part) -> bool:
+        # `Mapped` is for one device alone.
+        return isinstance(part.memory.native, Block) and super().lends(part)
+
     def constant(self, data: bytes) -> Any:
         return self._driver.ffi.from_buffer("char[]", data)
 
@@ -307,12 +311,15 @@ class CudaMachine(StagedMachine):
         near = [m for m in machines if isinstance(m, CudaMachine) and m._context.primary]
         if self._joins is None or len(near) < len(machines):
             return None
-        seats = [Seat(m, m._context, s := m.open_stream(), s.native) for m in near]
-        later = self._context.when_idle
-        group = CclGroup(self._joins, seats, self._progress_s, timeout_s, _is_plain, later)
+        seats = [m._seat() for m in near]
+        group = CclGroup(self._joins, seats, self._progress_s, timeout_s, self._context.when_idle)
         for machine in near:
             machine._context.groups.add(group)
         return group
+
+    def _seat(self) -> Seat:
+        context, stream = self._context, self.open_stream()
+        return Seat(self, context, context.spent.turn, stream, stream.native)
 
     # graphs
 
@@ -403,12 +410,6 @@ class CudaMachine(StagedMachine):
         """Why a call did not take an operation. Sticky errors are of an earlier one."""
         text = self._driver.words(number) + ", by what ran before it" * (number in cuda.STICKY)
         return OperationFailed(self.failed(operation, -number, text))
-
-
-def _is_plain(part: Part) -> bool:
-    """Whether other devices of the process reach it: not the host's, nor mapped for one device."""
-    native = part.memory.native
-    return isinstance(native, Block) and native.host is None
 
 
 def _memory(native: Block | Mapped) -> DriverMemory:
