@@ -95,7 +95,7 @@ def test_what_is_spent_goes_back_when_nothing_runs() -> None:
 def test_nothing_spent_goes_back_in_another_s_turn() -> None:
     spent, given = Spent(lambda: True), list[int]()
     spent.add(lambda: given.append(1))
-    tidying = threading.Thread(target=spent.tidy)
+    tidying = threading.Thread(target=spent.tidy, daemon=True)
     with spent.turn:
         tidying.start()
         tidying.join(0.02)
