@@ -1,11 +1,14 @@
 """Collectives that a driver does itself, beside those that go through the host."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import (
+    DeadlineExceeded,
     DeviceLost,
     Failure,
     FailureKind,
@@ -122,6 +125,30 @@ def test_a_driver_that_refuses_refuses_every_rank(joining, asked):
     assert len(asked) == 1
     joining[0].machine.refuses = False
     join(joining, "again")
+
+
+@pytest.mark.slow
+def test_members_do_not_wait_for_a_driver_for_ever(joining, asked):
+    """Who gives up is gone for the one that asked, when the driver comes back at last."""
+    slow, make, gave_up = threading.Event(), joining[0].machine.group, []
+    joining[0].machine.group = lambda *given: slow.wait(20) and make(*given)
+
+    def joined(bench, spec):
+        try:
+            return bench.device.create_group(spec)
+        except DeadlineExceeded as error:
+            gave_up.append(str(error))
+            if len(gave_up) == 2:
+                slow.set()
+
+    specs = [GroupSpec("slow", rank, NAMES, 1.0) for rank in range(3)]
+    pairs = zip(joining, specs, strict=True)
+    groups = together([lambda b=b, s=s: joined(b, s) for b, s in pairs])
+    assert gave_up == ["the group's driver did not connect it in 1.0 s"] * 2
+    ((bench, group),) = [p for p in zip(joining, groups, strict=True) if p[1] is not None]
+    with pytest.raises(OperationFailed, match="could not join"):
+        bench.wait(submit(bench, group, SUM))
+    assert len(asked) == 1
 
 
 def test_a_broken_group_takes_no_more_calls(joining, asked):
