@@ -280,6 +280,25 @@ def test_a_device_may_not_declare_what_its_manifest_does_not(site):
         hal.Registry(blocked=INSTALLED).open("bytes:0")
 
 
+def test_devices_are_enumerated_only_where_opening_one_is_refused():
+    looks = []
+
+    class Slow:
+        open_device = staticmethod(hal_plugin_bytes.plugin.open_device)
+
+        @hal.hookimpl
+        def enumerate_devices(self):
+            looks.append(1)
+            return hal_plugin_bytes.plugin.enumerate_devices()
+
+    registry = hal.Registry(blocked=INSTALLED, extra={"bytes": Slow()})
+    registry.open("bytes:1").close()
+    assert not looks
+    with pytest.raises(InvalidCall, match=r"no device 'bytes:2'\nknown devices: bytes:0, bytes:1"):
+        registry.open("bytes:2")
+    assert looks
+
+
 def test_unknown_settings_are_refused_by_the_plugin(registry):
     with pytest.raises(InvalidCall, match="speed"):
         registry.open("bytes:0", options=hal.OpenOptions(settings={"speed": "9"}))

@@ -128,7 +128,12 @@ class Registry:
         """
         made = [wrapper(w) if isinstance(w, str) else w for w in wrappers]
         plugin, index = self._find(name)
-        implementation = self._plugin(plugin).open(index, options or OpenOptions())
+        try:
+            implementation = self._plugin(plugin).open(index, options or OpenOptions())
+        except HalError:
+            # Only now: to enumerate may take longer than to open.
+            self._check_listed(plugin, index)
+            raise
         try:
             device = Device(implementation, name, made)
             self._check_manifest(plugin, device)
@@ -161,10 +166,12 @@ class Registry:
             raise PluginError(
                 f"{name}: the plugin {plugin!r} cannot be used: {cause}\n{self._known()}"
             )
-        index = int(number)
+        return plugin, int(number)
+
+    def _check_listed(self, plugin: str, index: int) -> None:
+        """Raise InvalidCall for a device that its plugin does not enumerate."""
         if index not in {summary.index for summary in self._plugin(plugin).devices()}:
-            raise InvalidCall(f"there is no device {name!r}\n{self._known()}")
-        return plugin, index
+            raise InvalidCall(f"there is no device '{plugin}:{index}'\n{self._known()}")
 
     def _known(self) -> str:
         """The devices there are and the plugins that cannot be used, for messages."""

@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hal_plugin_opencl import find
-from hal_plugin_opencl.plugin import enumerate_devices, open_device
+from hal_plugin_opencl.plugin import LOOK, enumerate_devices, open_device
 
+from hal.cache import Cache
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.values import OpenOptions
 from hal.hosted.places import Place
@@ -38,6 +40,64 @@ print(json.dumps([state() == before, "pyopencl" in sys.modules, len(found) > 0])
         [sys.executable, "-c", script], capture_output=True, check=True, timeout=60
     )
     assert json.loads(done.stdout) == [True, False, True]
+
+
+OPENED_ALONE = """
+import subprocess, sys
+from hal_plugin_opencl.plugin import open_device
+from hal.core.values import OpenOptions
+def refused(*command, **options):
+    raise AssertionError("a process was started to list the devices")
+subprocess.run = refused
+device = open_device(0, OpenOptions(cache_dir=sys.argv[1]))
+print(device.describe().description)
+device.close()
+"""
+
+
+def test_a_second_process_opens_a_device_without_another_look(tmp_path: Path) -> None:
+    open_device(0, OpenOptions(cache_dir=os.fspath(tmp_path))).close()
+    command = [sys.executable, "-c", OPENED_ALONE, os.fspath(tmp_path)]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
+    assert done.stdout.strip() == LOOK.listed()[0]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(lambda lines: ["a board that was taken out"], id="another-device"),
+        pytest.param(lambda lines: [*lines, "a board that was taken out"], id="one-more"),
+        pytest.param(lambda lines: [], id="none"),
+        pytest.param(lambda lines: {"0": 1}, id="no-list"),
+        pytest.param(lambda lines: [1], id="no-lines"),
+    ],
+)
+def test_what_was_seen_before_is_looked_at_again_where_it_is_no_longer_so(
+    tmp_path: Path, changed: Callable[[Sequence[str]], object]
+) -> None:
+    cache = Cache(tmp_path, "looks")
+    LOOK.keep(cache, LOOK.listed())
+    (name,) = cache.names()
+    cache.write(name, json.dumps(changed(LOOK.listed())).encode())
+    device = open_device(0, OpenOptions(cache_dir=os.fspath(tmp_path)))
+    assert device.describe().description == LOOK.listed()[0]
+    device.close()
+    assert LOOK.kept(cache) == LOOK.listed()
+
+
+def test_other_drivers_and_variables_are_looked_at_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cache, vendors = Cache(tmp_path, "looks"), tmp_path / "vendors"
+    vendors.mkdir()
+    monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(vendors))
+    LOOK.keep(cache, ["a device"])
+    assert LOOK.kept(cache) == ("a device",)
+    (vendors / "new.icd").write_text("libnew.so")
+    assert LOOK.kept(cache) is None
+    LOOK.keep(cache, ["a device", "a new one"])
+    monkeypatch.setenv("POCL_DEVICES", "cpu cpu")
+    assert LOOK.kept(cache) is None
 
 
 def test_one_device_presented_several_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ def enumerate_devices():
 
 @hookimpl
 def open_device(index, options):
+    if index not in (0, 1):
+        raise InvalidCall(f"there is no device bytes:{index}; there are 2")
     if options.settings:
         raise InvalidCall(f"unknown settings {sorted(options.settings)}")
     return BytesDevice(index)

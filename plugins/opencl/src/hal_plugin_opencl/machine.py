@@ -49,6 +49,16 @@ _TIMES = (
 )
 
 
+def lists(lines: Sequence[str], name: str) -> bool:
+    """Whether the driver lists these devices now; it is started for the device of that name. Raises
+    PluginError in a process that was forked from one in which it ran."""
+    starts("OpenCL", name)
+    try:
+        return [find.summary(device) for device in find.devices()] == list(lines)
+    except cl.Error:
+        return False
+
+
 def opened(choice: Choice, cache_dir: str, declared: Mapping[str, float]) -> HostedDevice:
     """Open the device, which declares these figures. Raises PluginError when the driver does not
     let it, and in a process that was forked from one in which it ran: its threads stayed there."""
