@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pyopencl as cl
 import pytest
-from hal_plugin_opencl.programs import Programs
+from hal_plugin_opencl import find
+from hal_plugin_opencl.programs import Programs, _once
+from pyopencl import invoker
 
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
@@ -135,3 +139,30 @@ def test_f64_on_a_device_without_it(bench: Bench) -> None:
     programs = Programs(None, SimpleNamespace(double_fp_config=0, name="Small"), "small", "")
     with pytest.raises(CompileError, match=r"Small has no f64.*more"):
         programs.load(source(ADD, *ADD_PARAMS[:2], scalar("more", DType.F64)))
+
+
+def test_kernels_of_a_name_and_number_of_arguments_are_prepared_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By pyopencl, which asks a database and runs code for each; its own callers get the same."""
+    asked: list[str] = []
+
+    def make(name: str, *counts: Any, **more: Any) -> Any:
+        asked.append(name)
+        return prepared(name, *counts, **more)
+
+    prepared = invoker.generate_enqueue_and_set_args
+    monkeypatch.setattr(invoker, "generate_enqueue_and_set_args", _once(make))
+    device = find.devices()[0]
+    context = cl.Context([device])
+    text = "kernel void f(global int *a, int b) { a[0] += b; } kernel void g(global int *a) {}"
+    program = cl.Program(context, text).build()
+    kernels = [cl.Kernel(program, name) for name in "fgffg"]
+    assert asked == ["f", "g"]
+    queue, numbers = cl.CommandQueue(context), np.array([1], np.int32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    memory = cl.Buffer(context, flags, hostbuf=numbers)
+    for kernel, added in zip(kernels, (2, None, 3, 4, None), strict=True):
+        kernel(queue, (1,), None, memory, *([] if added is None else [np.int32(added)]))
+    cl.enqueue_copy(queue, numbers, memory)
+    assert numbers[0] == 10

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import pyopencl as cl
+from pyopencl import invoker
 
 # The class below `pyopencl.Program`, which has neither a cache of its own nor options of its own.
 from pyopencl._cl import _Program
@@ -52,6 +54,30 @@ _LONGEST = 100
 ADDRESS, _OFFSET = struct.Struct("P"), struct.Struct("=Q")
 _NOWHERE = Part(DriverMemory(None, ADDRESS.pack(0)), 0, 0)
 """No memory, as the argument of a run of nothing."""
+
+
+def _once(make: Callable[..., Any]) -> Callable[..., Any]:
+    """pyopencl's maker of the functions by which users call a kernel, asked once for those of a
+    name and number of arguments. It unpickles and runs their text for each object, and a graph has
+    one for each of its launches."""
+    made: dict[tuple[Any, ...], Any] = {}
+
+    def known(name: str, passed: int, count: int, types: Any, **more: Any) -> Any:
+        flags = [value for key, value in sorted(more.items()) if key != "devs"]
+        key = (name, passed, count, types, *flags)
+        if key not in made:
+            if len(made) >= _MOST:
+                made.clear()
+            made[key] = make(name, passed, count, types, **more)
+        return made[key]
+
+    return known
+
+
+_MOST = 1000
+"""How many kinds of kernels are remembered."""
+
+invoker.generate_enqueue_and_set_args = _once(invoker.generate_enqueue_and_set_args)
 
 
 @dataclass(eq=False, slots=True)
