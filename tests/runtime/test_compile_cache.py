@@ -21,7 +21,7 @@ from stack import ops as build
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.program_text import from_text, to_text
-from stack.compiler.templates.schedule import NO_CHOICES
+from stack.compiler.templates.schedule import NO_CHOICES, Choices, LoopProblem, LoopSizes
 from stack.runtime import target
 from stack.runtime.compile_cache import cached
 from stack.runtime.opening import engine_of
@@ -106,6 +106,21 @@ def test_a_graph_comes_from_the_cache(look_up, compiled):
     assert look_up(request()) == look_up(request())
     look_up(request(6))
     assert len(compiled) == 2
+
+
+def test_other_schedules_and_another_device_have_entries_of_their_own(tmp_path, cache, device):
+    graph = compile_graph(request(), device.info, NO_CHOICES)
+    wider = replace(device.info.limits, instances=device.info.limits.instances + 1)
+    measured = Choices({LoopProblem("mul", "digest", 5, 1, 5): LoopSizes(unroll=2)})
+    asked = [
+        (device.info, NO_CHOICES),
+        (device.info, measured),
+        (replace(device.info, limits=wider), NO_CHOICES),
+        (replace(device.info, fingerprint="another compiler"), NO_CHOICES),
+    ]
+    for count, (info, choices) in enumerate(asked, 1):
+        cached(lambda _: graph, info, choices, str(tmp_path))(request())
+        assert len(cache.names()) == count
 
 
 def test_a_folder_that_others_may_write_is_not_used_and_that_is_said(tmp_path, look_up, compiled):
