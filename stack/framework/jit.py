@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -27,7 +27,7 @@ from stack.framework.cell import (
     under_way,
 )
 from stack.framework.devices import default_device, engine
-from stack.framework.errors import TensorError, name_of, where_called
+from stack.framework.errors import GradientError, TensorError, name_of, where_called
 from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize, realize_leaves
@@ -402,12 +402,23 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
 
 
 def _held_apart(captured: Captured) -> set[Node]:
-    """Give what the function reads from outside arrays of its own; the nodes that it overwrites."""
+    """Give what the function reads from outside arrays of its own; the nodes that it overwrites.
+    Raises GradientError for a gradient that it adds to and that is another tensor's, too."""
     gathered = [t.grad for t, _ in captured.gathered if t.grad is not None]
     for gradient in gathered:
         if gradient.link is None and not gradient.owns:
             rebind(gradient, gradient.node)  # so that no other tensor has its array
     cells = [c for s in captured.held if (c := cell_of(s)) is not None and c.link is None]
+    if gathered:
+        count = Counter(map(id, cells))
+        for gradient in gathered:
+            if count[id(gradient)] > 1:
+                raise GradientError(
+                    f"a jitted function adds to a gradient of {gradient.value_type} that two "
+                    "tensors have, or that it reads as a tensor from outside; give each tensor its "
+                    "own by clone(), and within the function read it as `grad`\n"
+                    f"  called at {where_called()}"
+                )
     if any(c.node not in store.arrays for c in cells):
         realize(*cells)
         isolate(c for c in cells if c.node not in store.arrays)

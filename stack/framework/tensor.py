@@ -444,10 +444,14 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         if found is None:
             return None
         sums: list[builtins.int] = []
+        seen: set[builtins.int] = set()
         for leaf, n in found:
             assert isinstance(leaf, Tensor), "only tensors require gradients"
             held = leaf._grad
             if held is not None:
+                if id(held) in seen:
+                    return None  # two leaves have one gradient: both are added to it
+                seen.add(id(held))
                 simple = held.link is None and not held._requires_grad
                 before = tape.number(held) if simple else -1
                 if before < 0 or held.value_type != tape.tape.types[n]:

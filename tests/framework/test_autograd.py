@@ -26,6 +26,42 @@ def test_equal_leaves_have_gradients_of_their_own():
     assert (a.grad.tolist(), b.grad.tolist()) == ([2] * 3, [3] * 3)
 
 
+def test_leaves_that_have_one_gradient_add_to_it_both():
+    found = []
+    for lib in (ht, torch):
+        x, y, both = (lib.ones(2) for _ in range(3))
+        x.requires_grad_()
+        y.requires_grad_()
+        x.grad = y.grad = both
+        (x * 3 + y * 5).sum().backward()
+        found.append([t.tolist() for t in (both, x.grad, y.grad)])
+    assert found[0] == found[1] == [[9, 9]] * 3
+
+
+@pytest.mark.parametrize("read", ["twice", "itself", "a part", "a copy"])
+def test_a_captured_function_adds_to_gradients_that_nothing_else_is(read):
+    """Outside of it one backward pass, within it another one that adds to that: what the function
+    knows by two names is refused with both."""
+    x, y = leaf(1, 1), leaf(1, 1)
+    (x * 3 + y * 5).sum().backward()
+    held = {"itself": x.grad, "a part": x.grad[:1], "a copy": x.grad.clone()}.get(read)
+    if read == "twice":
+        y.grad = x.grad
+
+    @ht.jit
+    def step(by):
+        loss = (x * by + y * by).sum()
+        loss.backward()
+        return loss if held is None else loss + held.sum()
+
+    if read != "a copy":
+        with pytest.raises(ht.GradientError, match=r"adds to a gradient of f32.2. .*by clone"):
+            step(ht.ones(2))
+        return
+    assert [step(ht.ones(2)).item() for _ in range(2)] == [10, 10]
+    assert [x.grad.tolist(), y.grad.tolist()] == [[5, 5], [7, 7]]
+
+
 def test_nothing_flows_through_detach():
     x = leaf(3)
     (x * x.detach()).sum().backward()
