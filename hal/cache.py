@@ -11,6 +11,7 @@ import hashlib
 import os
 import pwd
 import stat
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,13 @@ CACHE_VARIABLE = "HAL_CACHE_DIR"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """A link in a cache is nobody's entry, and a pipe must not make its reader wait."""
+
+MOST_NBYTES = 1 << 30
+"""How many bytes the entries of a folder may have before those go that were not used for
+longest."""
+
+_NOTED_S = 86400.0
+"""How old the time of an entry's last use may be: to note each would write to the disk at each."""
 
 
 def cache_dir() -> Path:
@@ -47,7 +55,8 @@ class Cache:
 
     What is missing, damaged, another user's, or could have been written by others, is not there;
     an entry of that kind is removed. Folders are made for the user alone. Processes may share one.
-    A folder that others can write is left alone with an `UntrustedCache` warning.
+    A folder that others can write is left alone with an `UntrustedCache` warning. Before this
+    first adds to a folder with more than MOST_NBYTES, a quarter of that goes.
     """
 
     def __init__(self, directory: str | Path, *below: str) -> None:
@@ -86,6 +95,7 @@ class Cache:
         with self._opened(make=True) as folder:
             if not self._cleared:
                 clear_parts(folder)
+                _make_room(folder)
                 self._cleared = True
             write_whole(folder, name, (_seal(content), b"\n", content), 0o600)
 
@@ -134,6 +144,9 @@ class Cache:
                 status = os.fstat(file.fileno())
                 _check(status, self.path / name, "file")
                 data = file.read() if stat.S_ISREG(status.st_mode) else b""
+                if data and status.st_mtime < time.time() - _NOTED_S:
+                    with suppress(OSError):  # such as on a disk that is mounted to be read
+                        os.utime(file.fileno())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -186,6 +199,26 @@ def _warn(error: OSError) -> None:
     if isinstance(error, _Refused):
         # Python shows a text once for each place, so a folder is spoken of once.
         warnings.warn(str(error), UntrustedCache, stacklevel=1)
+
+
+def _make_room(folder: int) -> None:
+    """Remove the entries of a folder that is too full that were not used for longest. Other
+    processes may read and do the same: what they miss they make again."""
+    entries: list[tuple[float, int, str]] = []
+    for name in os.listdir(folder):
+        with suppress(FileNotFoundError):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and not name.startswith("."):
+                entries.append((status.st_mtime, status.st_size, name))
+    taken = sum(nbytes for _, nbytes, _ in entries)
+    if taken <= MOST_NBYTES:
+        return
+    for _, nbytes, name in sorted(entries):
+        if taken <= MOST_NBYTES * 3 // 4:
+            break
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        taken -= nbytes
 
 
 def _seal(content: bytes) -> bytes:

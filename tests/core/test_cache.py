@@ -10,12 +10,14 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
+from hal import cache as rules
 from hal.cache import Cache, UntrustedCache
 from hal.files import clear_parts, write_whole
 
@@ -46,6 +48,43 @@ def modes(top):
 
 def entry(cache, name="entry"):
     return cache.path / name
+
+
+DAY_S = 86400
+
+
+def used(cache, name, days):
+    """Let an entry have been used so many days ago."""
+    then = time.time() - days * DAY_S
+    os.utime(entry(cache, name), (then, then))
+
+
+def test_a_folder_that_is_too_full_loses_what_was_not_used_for_longest(tmp_path, monkeypatch):
+    whole = len(DATA) + 65  # with its seal and a line's end
+    monkeypatch.setattr(rules, "MOST_NBYTES", 9 * whole)
+    cache = Cache(tmp_path, "inner")
+    for i in range(9):
+        cache.write(f"{i}", DATA)
+        used(cache, f"{i}", 20 - i)
+    (cache.path / "folder").mkdir()
+    (cache.path / "link").symlink_to(tmp_path / "elsewhere")
+    others = {"folder", "link"}
+    Cache(tmp_path, "inner").write("9", DATA)
+    assert set(cache.names()) == {*"0123456789", *others}  # it was full, and not too full
+    assert cache.get("0") == DATA  # from now on the newest but one
+    monkeypatch.setattr(rules, "MOST_NBYTES", 8 * whole)
+    Cache(tmp_path, "inner").write("10", DATA)
+    assert set(cache.names()) == {"0", "5", "6", "7", "8", "9", "10", *others}
+
+
+def test_a_use_is_noted_once_a_day(cache):
+    used(cache, "entry", 0.5)
+    before = entry(cache).stat().st_mtime
+    assert cache.get("entry") == DATA
+    assert entry(cache).stat().st_mtime == before
+    used(cache, "entry", 1.5)
+    assert cache.get("entry") == DATA
+    assert entry(cache).stat().st_mtime > before
 
 
 def test_an_entry_comes_back_and_another_replaces_it(cache):
