@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, add, binary, broadcast, const, mul, program_id, reduce
+from hal.tile.build import Builder, add, binary, broadcast, const, dot, mul, program_id, reduce
 from hal.tile.kernel import For, Kernel, Load
 from hal.tile.node import Node
 from stack.compiler.text.llvm import render
@@ -81,3 +82,35 @@ def test_a_quotient_of_sums_is_computed_before_the_loop_that_uses_it() -> None:
     quotient = text.index("fdiv")
     assert text.count("fdiv") == 1
     assert loops[0] < quotient < loops[-1]
+
+
+def tile_of_a_product(elsewhere: bool) -> Kernel:
+    """A tile of x @ y + z; where z's rows begin follows from the instance, or stands in memory."""
+    b = Builder("tile")
+    x, y, z = (b.buffer(name, F) for name in "xyz")
+    places, out = b.buffer("places", I64), b.buffer("out", F, writes=True)
+    first = mul(program_id(), 6 * 64)
+
+    def step(k: Node, total: Node) -> list[Node]:
+        column = b.load(x, add(first, k), (6, 1), (64, 1))
+        return [dot(column, b.load(y, mul(k, WIDTH), (1, WIDTH), (WIDTH, 1)), total)]
+
+    (total,) = b.loop(0, 64, 1, step, (const(0.0, F, (6, WIDTH)),))
+    with b.when(binary("lt", program_id(), 5)):
+        begin = b.load(places, program_id()) if elsewhere else first
+        b.store(out, first, add(total, b.load(z, begin, (6, WIDTH), (64, 1))), (64, 1))
+    return b.kernel()
+
+
+@pytest.mark.parametrize(("elsewhere", "reads"), [(False, 6), (True, 0)])
+def test_rows_behind_a_product_are_asked_for_before_it(elsewhere: bool, reads: int) -> None:
+    before, _, behind = render(tile_of_a_product(elsewhere), info()).text.partition("@llvm.fma.")
+    assert behind
+    asked = re.findall(r"prefetch\.p0\(ptr [^,]*, i32 (?:immarg )?([01])", before)
+    assert sorted(asked) == ["0"] * reads + ["1"] * 6
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-9, 9, 6 * 6 * 64).astype(np.float32) for n in "xyz"}
+    places = np.arange(6)[::-1] * 6
+    agree(
+        tile_of_a_product(elsewhere), (6, 1, 1), arrays | {"places": places, "out": arrays["x"] * 0}
+    )

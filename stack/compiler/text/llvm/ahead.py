@@ -5,14 +5,18 @@ later, since what processors fetch ahead by themselves ends with a page, as rows
 time, if it is not the one that writes, asks for the row of the instance that follows.
 
 A load of neighbours that nothing uses says the same of its place: it is asked for, and not loaded.
+
+And a tile of a product touches results, and what they are made of, behind its loop alone: those
+rows are asked for before it, since they lie far apart, and nobody else would fetch them meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
 
-from hal.tile.kernel import GLOBAL, For, Kernel, Load, Statement, Store
+from hal.core.facts import dataclass
+from hal.tile.kernel import GLOBAL, Access, For, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node, toposort
 from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.contents import nested, operands
@@ -46,6 +50,43 @@ def unused(kernel: Kernel) -> frozenset[Load]:
     """The loads of neighbours from memory that nothing uses."""
     used = set(toposort([n for s in nested(kernel.body) for n in operands(s)]))
     return frozenset(x for x in _rows(kernel.body) if x.result not in used)
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What is read or written behind a loop, and the conditions under which it is."""
+
+    conditions: tuple[Node, ...]
+    access: Access
+    shape: tuple[int, ...]
+    statement: Load | Store
+
+
+def multiplies(s: Statement) -> bool:
+    """Whether a statement is a loop over products of tiles."""
+    if not isinstance(s, For):
+        return False
+    return any(n.op == "dot" for n in toposort([n for x in nested([s]) for n in operands(x)]))
+
+
+def behind(
+    block: Sequence[Statement], known: Container[Node], conditions: tuple[Node, ...] = ()
+) -> Iterator[Behind]:
+    """The rows of neighbours in memory that a block touches once, at places that follow from what
+    is known before it."""
+    for s in block:
+        if isinstance(s, If):
+            yield from behind(s.then, known, (*conditions, s.condition))
+        if not isinstance(s, Load | Store):
+            continue
+        access, shape = (
+            (s.source, s.result.shape) if isinstance(s, Load) else (s.target, s.value.shape)
+        )
+        if access.memory.space != GLOBAL or not shape or constant_of(access.strides[-1]) != 1:
+            continue
+        used = toposort([access.offset, *access.strides, *conditions])
+        if all(n.op != "var" or n in known for n in used):
+            yield Behind(conditions, access, shape, s)
 
 
 def _rows(block: Sequence[Statement]) -> Iterator[Load]:

@@ -26,10 +26,11 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, toposort
-from stack.compiler.text.llvm import indexed, loads
+from stack.compiler.text.llvm import ahead, indexed, loads
 from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
 from stack.compiler.text.llvm.contents import accesses, nested, operands
+from stack.compiler.text.llvm.guards import guarded
 from stack.compiler.text.llvm.statements import Pending, store
 from stack.compiler.text.llvm.tiles import TileValues, columns
 from stack.compiler.text.llvm.types import memory
@@ -65,7 +66,7 @@ class Body:
             s = statements[i]
             t = self.tiles
             if isinstance(s, Load) and s in t.env.asked:
-                loads.ask(t, s)
+                loads.ask(t, s.source, s.result.shape)
             elif isinstance(s, Load | Gather):
                 self.pending.add(s)
                 self.defined.add(s.result)
@@ -73,6 +74,8 @@ class Body:
                 store(t, self.pending, s)
             elif isinstance(s, For):
                 self._force_before([s])
+                if ahead.multiplies(s) and not any(map(ahead.multiplies, statements[:i])):
+                    self._ask_behind(statements[i + 1 :])
                 self._loop(s)
             elif isinstance(s, If):
                 self._force_before([s])
@@ -95,6 +98,25 @@ class Body:
             else:
                 assert isinstance(s, Wait | Barrier)
         return [p for n in outs for p in self.tiles.pieces(n)]
+
+    def _ask_behind(self, block: Sequence[Statement]) -> None:
+        """Ask for what a block behind a loop touches, but what it writes past the caches."""
+        t = self.tiles
+        groups: dict[tuple[Node, ...], list[ahead.Behind]] = {}
+        for x in ahead.behind(block, t.env.ranges):
+            if x.statement not in t.env.streamed:
+                groups.setdefault(x.conditions, []).append(x)
+        for conditions, group in groups.items():
+            holds: str | None = None
+            for n in conditions:
+                one = t.scalar(n)
+                holds = one if holds is None else t.out.put(f"and i1 {holds}, {one}")
+
+            def write(group: Sequence[ahead.Behind] = group) -> None:
+                for x in group:
+                    loads.ask(t, x.access, x.shape, isinstance(x.statement, Store))
+
+            guarded(t, holds, write)
 
     # versions
 

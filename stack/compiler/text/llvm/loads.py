@@ -115,16 +115,17 @@ def _ask_ahead(t: TileValues, s: Load, pointer: str, first: int) -> None:
         _ask(t, t.out.put(f"getelementptr i8, ptr {pointer}, i64 {nbytes}"))
 
 
-def ask(t: TileValues, s: Load) -> None:
-    """Ask for the lines in which the rows of a load begin, and for those that follow."""
-    shape, apart = s.result.shape, LINE_NBYTES // s.result.dtype.nbytes
+def ask(t: TileValues, access: Access, shape: tuple[int, ...], writes: bool = False) -> None:
+    """Ask for the lines of a tile's rows, from where each begins."""
+    apart = LINE_NBYTES // access.memory.dtype.nbytes
     for row in range(rows(shape)):
         for first in range(0, columns(shape), apart):
-            _ask(t, address(t, s.source, shape, row, first))
+            _ask(t, address(t, access, shape, row, first), writes)
 
 
-def _ask(t: TileValues, pointer: str) -> None:
-    how = (("i32 immarg", "0"), ("i32 immarg", "3"), ("i32 immarg", "1"))  # reads, near, data
+def _ask(t: TileValues, pointer: str, writes: bool = False) -> None:
+    # Whether it is to be written, near, data
+    how = (("i32 immarg", str(int(writes))), ("i32 immarg", "3"), ("i32 immarg", "1"))
     t.out.call("llvm.prefetch.p0", "void", ("ptr", pointer), *how)
 
 
