@@ -130,7 +130,7 @@ class Registry:
         plugin, index = self._find(name)
         try:
             implementation = self._plugin(plugin).open(index, options or OpenOptions())
-        except HalError:
+        except (InvalidCall, PluginError):
             # Only now: to enumerate may take longer than to open.
             self._check_listed(plugin, index)
             raise
