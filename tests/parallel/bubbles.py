@@ -15,12 +15,12 @@ is the number of schedules whose steps are farther than 2 % from the walk.
 import sys
 from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 import stack.framework as ht
+from hal.core.facts import dataclass
 from hal.core.values import Point
 from stack.comm.messages import Messages
 from stack.framework import nn, optim

@@ -20,6 +20,7 @@ from stack.parallel.schedule import (
     zb_h1,
     zb_v,
 )
+from tests.parallel.bubbles import OfChunks
 
 RANKS = st.integers(2, 6)
 
@@ -177,3 +178,12 @@ def test_there_are_twenty_faults_and_more():
 def test_what_is_no_schedule_is_refused(make, said):
     with pytest.raises(InvalidCall, match=said):
         make()
+
+
+def test_passes_of_chunks_that_are_equally_long_take_what_a_chunk_does():
+    """What `bubbles` walks tables by; the command ended in a TypeError when nothing imported it."""
+    table, (f, b, w) = zb_v(2, 4), map(Fraction, (3, 5, 2))
+    found = walk(
+        table, OfChunks(forwards=(f,) * 4, backwards=(b,) * 4, of_rank=(w, w), table=table)
+    )
+    assert found.times == walk(table, Durations(f, b, w)).times
