@@ -57,19 +57,22 @@ _NOWHERE = Part(DriverMemory(None, ADDRESS.pack(0)), 0, 0)
 
 
 def _once(make: Callable[..., Any]) -> Callable[..., Any]:
-    """pyopencl's maker of the functions by which users call a kernel, asked once for those of a
-    name and number of arguments. It unpickles and runs their text for each object, and a graph has
-    one for each of its launches."""
+    """pyopencl's maker of the functions by which users call a kernel, asked once for the same
+    arguments but the devices. It unpickles and runs their text for each object, and a graph has one
+    for each of its launches."""
     made: dict[tuple[Any, ...], Any] = {}
 
-    def known(name: str, passed: int, count: int, types: Any, **more: Any) -> Any:
-        flags = [value for key, value in sorted(more.items()) if key != "devs"]
-        key = (name, passed, count, types, *flags)
-        if key not in made:
+    def known(*arguments: Any, **more: Any) -> Any:
+        key = (*arguments, *((k, x) for k, x in sorted(more.items()) if k != "devs"))
+        try:
+            found = made.get(key)
+        except TypeError:  # an argument that cannot be compared, in some other version
+            return make(*arguments, **more)
+        if found is None:
             if len(made) >= _MOST:
                 made.clear()
-            made[key] = make(name, passed, count, types, **more)
-        return made[key]
+            found = made[key] = make(*arguments, **more)
+        return found
 
     return known
 
@@ -77,7 +80,9 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
 _MOST = 1000
 """How many kinds of kernels are remembered."""
 
-invoker.generate_enqueue_and_set_args = _once(invoker.generate_enqueue_and_set_args)
+_MAKER = "generate_enqueue_and_set_args"
+if hasattr(invoker, _MAKER):  # which is not one of the names that pyopencl documents
+    setattr(invoker, _MAKER, _once(getattr(invoker, _MAKER)))
 
 
 @dataclass(eq=False, slots=True)
