@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -35,14 +36,25 @@ def tensors(seed=0):
 
 @pytest.fixture(scope="module")
 def moto():
-    server = pytest.importorskip("moto.server", reason="moto is not installed")
-    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    """It has a request at a time: it looks whether an object is there and puts it in two steps,
+    which object stores do in one."""
+    server = pytest.importorskip("moto.moto_server.werkzeug_app", reason="moto is not installed")
+    app, turn = server.DomainDispatcherApplication(server.create_backend_app), threading.Lock()
+
+    def one_at_a_time(environ, start):
+        with turn:
+            return app(environ, start)
+
+    running = import_module("werkzeug.serving").make_server(
+        *("127.0.0.1", 0, one_at_a_time), True, request_handler=server.MotoRequestHandler
+    )
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{running.server_address[1]}"
     ready(endpoint)
     yield endpoint
-    running.stop()
+    running.shutdown()
+    thread.join(30)
 
 
 @pytest.fixture
