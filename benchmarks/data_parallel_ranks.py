@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 
 from benchmarks import gpt
 from benchmarks.machine import ROOT
+from benchmarks.timer import Step, timed
 
 sys.path.insert(0, str(ROOT / "examples"))
 
@@ -21,8 +20,6 @@ import stack.framework as ht
 from stack.comm.group import Group
 from stack.framework import optim
 from stack.parallel import DataParallel, Mesh, data_parallel
-
-Step = Callable[[], object]
 
 
 def model() -> GPT:
@@ -47,16 +44,6 @@ def training_step(trained: GPT, parallel: DataParallel | None) -> Step:
     return lambda: step(*batch).item()
 
 
-def timed(step: Step, meet: Group) -> tuple[float, float]:
-    """The seconds from the ranks' meeting to the next one, and those that this process computed."""
-    meet.barrier()
-    start, computed = time.perf_counter(), time.process_time()
-    step()
-    computed = time.process_time() - computed
-    meet.barrier()
-    return time.perf_counter() - start, computed
-
-
 def measure(rounds: int, rank: int, meet: Group, alone: Step, shared: Step) -> None:
     """One rank while the other sleeps, both at once without a word to each other, and both in data
     parallel; in turns."""
@@ -70,7 +57,7 @@ def measure(rounds: int, rank: int, meet: Group, alone: Step, shared: Step) -> N
         step()
     for _ in range(rounds):
         for name, step in ways.items():
-            found[name].append(timed(step, meet))
+            found[name].append(timed(step, meet.barrier))
     if rank == 0:
         print(json.dumps(found), flush=True)
 

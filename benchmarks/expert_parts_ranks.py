@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from contextlib import ExitStack
 
 import numpy as np
 
 import stack.framework as ht
-from benchmarks.data_parallel_ranks import Step
-from stack.comm.group import Group
+from benchmarks.timer import Step, timed
 from stack.framework import nn, optim
 from stack.parallel import Mesh, parallel
 from stack.parallel.strategy import expert
@@ -34,15 +32,6 @@ class Layer(nn.Module):
     def forward(self, x: ht.Tensor) -> ht.Tensor:
         y, _ = self.mixture(x)
         return (y * y).mean()
-
-
-def timed(step: Step, meet: Group) -> tuple[float, float]:
-    meet.barrier()
-    start, used = time.perf_counter(), time.process_time()
-    step()
-    used = time.process_time() - used
-    meet.barrier()
-    return time.perf_counter() - start, used
 
 
 def made(parts: int, stack: ExitStack) -> Step:
@@ -72,7 +61,7 @@ def main(rounds: int) -> None:
         for step in steps.values():
             step()
             step()
-        times = [[timed(step, meet) for step in steps.values()] for _ in range(rounds)]
+        times = [[timed(step, meet.barrier) for step in steps.values()] for _ in range(rounds)]
     if mesh.rank == 0:
         for parts, each in zip(PARTS, zip(*times, strict=True), strict=True):
             print(json.dumps([parts, *map(statistics.median, zip(*each, strict=True))]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,12 +19,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import stack.framework as ht
 from benchmarks import torch_ranks as peer
+from benchmarks.timer import Step, timed
 from stack.framework import nn, optim
 from stack.framework.nn import functional as F
 from stack.parallel import Mesh, Sharded, Strategy, parallel
 from stack.parallel.strategy import data, pipeline, tensor, zero
 
-Step = Callable[[], object]
 SHARDS = {f"*.{name}.*": Sharded(0) for name in ("q", "k", "v", "up")}
 SHARDS |= {f"*.{name}.weight": Sharded(1) for name in ("o", "down")}
 CHUNKS = {f"{i}.*": i * peer.RANKS // peer.BLOCKS for i in range(peer.BLOCKS)}
@@ -89,15 +88,6 @@ def ours(strategy: Strategy, heads: int, micro_batches: int) -> Iterator[Step]:
         yield lambda: step(x).item()
 
 
-def timed(step: Step) -> tuple[float, float]:
-    dist.barrier()
-    start, computed = time.perf_counter(), time.process_time()
-    step()
-    computed = time.process_time() - computed
-    dist.barrier()
-    return time.perf_counter() - start, computed
-
-
 def main(path: str, rounds: int, names: list[str]) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -117,7 +107,7 @@ def main(path: str, rounds: int, names: list[str]) -> None:
                 theirs()
             for _ in range(rounds):
                 for step, times in zip((own, theirs), found, strict=True):
-                    times.append(timed(step))
+                    times.append(timed(step, dist.barrier))
         if rank == 0:
             print(json.dumps([name, found]), flush=True)
     dist.destroy_process_group()

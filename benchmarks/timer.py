@@ -1,4 +1,4 @@
-"""Timing of short functions."""
+"""Timing of short functions, and of steps that ranks make together."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 Clock = Callable[[], float]
+Step = Callable[[], object]
 
 
 def interleaved(
@@ -32,3 +33,13 @@ def _seconds(function: Callable[[], object], repeats: int, clock: Clock) -> floa
     for _ in range(repeats):
         function()
     return (clock() - start) / repeats
+
+
+def timed(step: Step, meet: Callable[[], object]) -> tuple[float, float]:
+    """The seconds from the ranks' meeting to the next one, and those that this process computed."""
+    meet()
+    start, computed = time.perf_counter(), time.process_time()
+    step()
+    computed = time.process_time() - computed
+    meet()
+    return time.perf_counter() - start, computed

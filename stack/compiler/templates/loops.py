@@ -185,7 +185,7 @@ class _Loops:
         found = [r for r in every if _goes_down(r.offset, turned, v)]
         plain = all(
             r.dtype.nbytes >= 4
-            and self.emission.own.isdisjoint([r.root])
+            and r.root not in self.emission.own
             and all(a.source is None for a in r.axes)
             for r in found
         )

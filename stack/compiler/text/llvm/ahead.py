@@ -63,8 +63,8 @@ class Behind:
 
 
 def multiplies(s: Statement) -> bool:
-    """Whether a statement is a loop over products of tiles."""
-    if not isinstance(s, For):
+    """Whether a statement is a loop that adds up products of tiles."""
+    if not (isinstance(s, For) and any(c.var.shape for c in s.carried)):
         return False
     return any(n.op == "dot" for n in toposort([n for x in nested([s]) for n in operands(x)]))
 
