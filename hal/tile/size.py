@@ -90,6 +90,18 @@ class Facts:
         """A function from the symbols' values to those of some sizes."""
         return compiled([str(s) for s in sizes], self.hints)
 
+    def meet(self, conditions: Iterable[Condition]) -> bool:
+        """Whether conditions that were found elsewhere hold for the hints; they are conditions from
+        now on if so. Raises SyntaxError, NameError or TypeError for a question that is none."""
+        more = {**self.conditions, **dict.fromkeys(conditions)}
+        try:
+            holds = Facts(self.hints, self.least, more).holding()(self.hints)
+        except ZeroDivisionError:
+            return False
+        if holds:
+            self.conditions.update(more)
+        return holds
+
     def holding(self) -> Callable[[Values], bool]:
         """A function that tells whether the symbols' values meet the conditions, and are not too
         small."""
@@ -457,6 +469,49 @@ def is_one(size: int) -> bool:
 def may_be_positive(size: int) -> bool:
     """Whether a size that is not negative is not the number 0; nothing is asked of it."""
     return not is_fixed(size) or size > 0
+
+
+def said(size: Size) -> dict[str, Any]:
+    """A size as values of JSON, which `read` takes."""
+    return {"sum": _listed(size.terms)}
+
+
+def read(found: Any, facts: Facts) -> int:
+    """The size of symbols of `facts` that was `said`. Raises ValueError for anything else."""
+    if not isinstance(found, dict) or set(found) != {"sum"}:
+        raise ValueError("no sum")
+    size = _made(dict(_terms(found["sum"], facts)), facts)
+    if type(size) is not Size:
+        raise ValueError("a sum without symbols")
+    return cast("int", size)
+
+
+def _listed(terms: Terms) -> list[Any]:
+    def listed(atom: Atom) -> Any:
+        return [atom.name, _listed(atom.left), _listed(atom.right)] if atom.left else atom.name
+
+    return [[list(map(listed, factors)), c] for factors, c in terms]
+
+
+def _terms(found: Any, facts: Facts) -> Terms:
+    def atom(x: Any) -> Atom:
+        if isinstance(x, list) and len(x) == 3 and x[0] in ("//", "%"):
+            return Atom(x[0], _terms(x[1], facts), _terms(x[2], facts))
+        if not isinstance(x, str) or x not in facts.least:
+            raise ValueError(f"{x!r} is no symbol")
+        return Atom(x)
+
+    if not isinstance(found, list) or not found:
+        raise ValueError("no sum")
+    terms = []
+    for product in found:
+        if not isinstance(product, list) or len(product) != 2 or type(product[1]) is not int:
+            raise ValueError("no product")
+        factors, c = product
+        if not isinstance(factors, list) or not c:
+            raise ValueError("no product")
+        terms.append((tuple(sorted(map(atom, factors))), c))
+    return tuple(sorted(terms))
 
 
 def equal(a: int, b: int) -> bool:

@@ -2,7 +2,7 @@
 
 It is read without trust. The line is
 
-    {"form": 4,
+    {"form": 5, "conditions": [[question, holds], ...],
      "inputs": [["f32", [2, 3]], ...], "outputs": [...], "updates": [[output, input], ...],
      "temps": [nbytes, ...],
      "programs": [{"format": ..., "nbytes": ..., "entry": ...,
@@ -20,15 +20,18 @@ It is read without trust. The line is
 where a program's text has `nbytes`, and they follow in the order of the programs, with nothing
 between them. A buffer is ["input" | "output" | "temp", index, offset_nbytes, nbytes]; an argument
 is one, or a number. The call of an exchange is [kind, dtype, count, reduce, root, name] of a
-collective, or ["messages", dtype, count, [[from, to], ...], name]. What is read refers only to what
-is there, and to bytes within it. The text of a program is code all the same: who may write such a
-file may run what he likes.
+collective, or ["messages", dtype, count, [[from, to], ...], name]. A size that is data is
+{"sum": [[[factor, ...], number], ...]}, a sum of products: a factor is a symbol's name, or
+["//" | "%", sum, sum]; and the conditions are those under which the graph serves such sizes. What
+is read refers only to what is there, and to bytes within it, where sizes are data for their hints.
+The text of a program is code all the same: who may write such a file may run what he likes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -42,7 +45,9 @@ from hal.core.values import (
     ParamKind,
     ReduceKind,
 )
+from hal.tile import size as sizes
 from hal.tile.node import Type
+from hal.tile.size import Condition, Facts, Size, hint
 from stack.comm.messages import Messages, RankCall
 from stack.compiler.program import (
     BufferKind,
@@ -56,11 +61,13 @@ from stack.compiler.program import (
     LoopCall,
 )
 
-FORM = 4
+FORM = 5
 """Changes with the form of the text."""
 
 _LARGEST = (1 << 63) - 1
 """No size, offset or grid is larger."""
+_QUESTION = re.compile(r"(?>\s|\d+(?:\.\d+)?(?:e[-+]?\d+)?|(?!\w*__)[a-z]\w*|[-+*/%()<>=!])*+")
+"""Of numbers, names and operators."""
 
 T = TypeVar("T")
 
@@ -69,13 +76,19 @@ class ProgramTextError(ValueError):
     """A text that is no compiled graph. It says what in it is wrong."""
 
 
-def to_text(graph: CompiledGraph) -> bytes:
-    """The graph as text. Raises ProgramTextError for a scalar that has no form here."""
+class OtherSizes(ProgramTextError):
+    """A text of a graph that does not serve the sizes for which it is wanted."""
+
+
+def to_text(graph: CompiledGraph, conditions: Iterable[Condition] = ()) -> bytes:
+    """The graph as text, with the conditions under which it serves sizes that are data. Raises
+    ProgramTextError for a scalar that has no form here."""
     numbers: dict[KernelSource, int] = {}
     calls = [_call_facts(call, numbers) for call in graph.calls]
     texts = [source.text.encode("utf-8", "surrogatepass") for source in numbers]
     facts = {
         "form": FORM,
+        "conditions": [[c.question, c.holds] for c in conditions],
         "inputs": [_type_facts(t) for t in graph.inputs],
         "outputs": [_type_facts(t) for t in graph.outputs],
         "updates": graph.updates,
@@ -83,20 +96,29 @@ def to_text(graph: CompiledGraph) -> bytes:
         "programs": [_source_facts(s, len(t)) for s, t in zip(numbers, texts, strict=True)],
         "calls": calls,
     }
-    return b"".join((json.dumps(facts, separators=(",", ":")).encode(), b"\n", *texts))
+    # A size that is data is no int to the encoder, so that it asks.
+    line = json.dumps(facts, separators=(",", ":"), default=sizes.said)
+    return b"".join((line.encode(), b"\n", *texts))
 
 
-def from_text(text: bytes) -> CompiledGraph:
-    """The graph of a text. Raises ProgramTextError."""
+def from_text(text: bytes, facts: Facts | None = None) -> CompiledGraph:
+    """The graph of a text, in which sizes may be those of `facts`, to which the graph's conditions
+    are added. Raises ProgramTextError; OtherSizes where the hints do not meet the conditions."""
     head, _, texts = text.partition(b"\n")
+
+    def sized(found: dict[str, Any]) -> Any:
+        return sizes.read(found, facts) if facts is not None and "sum" in found else found
+
     try:
-        facts = json.loads(head)
+        line = json.loads(head, object_hook=sized)
     except (ValueError, RecursionError) as error:
         raise ProgramTextError(f"no JSON: {error}") from error
-    keys = ("form", "inputs", "outputs", "updates", "temps", "programs", "calls")
-    form, inputs, outputs, updates, temps, programs, calls = _fields(facts, keys, "a graph")
+    keys = ("form", "conditions", "inputs", "outputs", "updates", "temps", "programs", "calls")
+    found = _fields(line, keys, "a graph")
+    form, conditions, inputs, outputs, updates, temps, programs, calls = found
     if type(form) is not int or form != FORM:
         raise ProgramTextError(f"form {form!r}; this package reads {FORM}")
+    _check_conditions(_all(conditions, _condition, "conditions"), facts)
     graph = CompiledGraph(
         _all(inputs, _type, "inputs"),
         _all(outputs, _type, "outputs"),
@@ -110,13 +132,35 @@ def from_text(text: bytes) -> CompiledGraph:
     for output, input in graph.updates:
         if output >= len(graph.outputs) or input >= len(graph.inputs):
             raise ProgramTextError(f"there is no update of input {input} by output {output}")
-        if graph.outputs[output] != graph.inputs[input]:
+        if _plain(graph.outputs[output]) != _plain(graph.inputs[input]):
             raise ProgramTextError(f"output {output} has another type than input {input}")
     sources = _sources(programs, texts)
     reader = _Calls(graph, sources)
     return CompiledGraph(
         graph.inputs, graph.outputs, graph.updates, graph.temps, _all(calls, reader.call, "calls")
     )
+
+
+def _condition(facts: Any) -> Condition:
+    question, holds = _items(facts, 2, "a condition")
+    if not _QUESTION.fullmatch(_word(question)):
+        raise ProgramTextError(f"{question!r} asks nothing of sizes")
+    return Condition(question, _flag(holds))
+
+
+def _check_conditions(conditions: Sequence[Condition], facts: Facts | None) -> None:
+    if facts is None and conditions:
+        raise ProgramTextError("conditions of sizes that are no data")
+    try:
+        if facts is not None and not facts.meet(conditions):
+            raise OtherSizes("it serves other sizes")
+    except (SyntaxError, NameError, TypeError, RecursionError) as error:
+        raise ProgramTextError(f"a condition is no question: {error}") from error
+
+
+def _plain(type: Type) -> Type:
+    """A type at the hints of its sizes."""
+    return type.with_shape([hint(d) for d in type.shape])
 
 
 def _type_facts(type: Type) -> list[Any]:
@@ -201,7 +245,7 @@ def _ref_facts(ref: BufferRef) -> list[Any]:
 def _argument_facts(arg: BufferRef | int | float) -> Any:
     if isinstance(arg, BufferRef):
         return _ref_facts(arg)
-    if type(arg) not in (int, float, bool):
+    if type(arg) not in (int, float, bool, Size):
         raise ProgramTextError(f"an argument is a {type(arg).__name__}, no plain number")
     return arg
 
@@ -231,9 +275,9 @@ def _all(facts: Any, read: Callable[[Any], T], what: str) -> tuple[T, ...]:
 
 
 def _size(fact: Any) -> int:
-    if type(fact) is not int or not 0 <= fact <= _LARGEST:
+    if type(fact) not in (int, Size) or not 0 <= hint(fact) <= _LARGEST:
         raise ProgramTextError("a size, offset or number is no integer of 0 to 2^63 - 1")
-    return fact
+    return cast("int", fact)
 
 
 def _word(fact: Any) -> str:
@@ -334,15 +378,13 @@ class _Calls:
         if kind == "copy":
             _, dst, src = _items(facts, 3, "a copy")
             call = CopyCall(self._ref(dst), self._ref(src))
-            if call.dst.nbytes != call.src.nbytes:
+            if hint(call.dst.nbytes) != hint(call.src.nbytes):
                 raise ProgramTextError("the sides of a copy differ in size")
             if self._memory(call.dst) != self._memory(call.src):
                 overlap = False
             else:
-                overlap = max(call.dst.offset_nbytes, call.src.offset_nbytes) < min(
-                    call.dst.offset_nbytes + call.dst.nbytes,
-                    call.src.offset_nbytes + call.src.nbytes,
-                )
+                apart = hint(call.dst.offset_nbytes) - hint(call.src.offset_nbytes)
+                overlap = abs(apart) < hint(call.src.nbytes)
             if overlap:
                 raise ProgramTextError("the sides of a copy overlap")
             return call
@@ -369,8 +411,8 @@ class _Calls:
     def _argument(self, param: Param, fact: Any) -> BufferRef | int | float:
         if param.kind is ParamKind.BUFFER:
             return self._ref(fact)
-        if type(fact) not in (int, float, bool) or (
-            not isinstance(fact, float) and not -(1 << 63) <= fact < 1 << 64
+        if type(fact) not in (int, float, bool, Size) or (
+            not isinstance(fact, float) and not -(1 << 63) <= hint(fact) < 1 << 64
         ):
             raise ProgramTextError(f"the argument of {param.name} is no number that a type has")
         return cast("int | float", fact)
@@ -394,14 +436,16 @@ class _Calls:
             _flag(tested),
         )
         # The buffers of a loop are those that its body takes and gives.
-        carried = [c.begin.nbytes for c in call.carried]
-        ends = [n for c in call.carried for n in (c.end.nbytes, c.other.nbytes)]
-        read = [*(c.nbytes for c in call.consts), *carried]
-        inputs, outputs = ([t.nbytes for t in ts] for ts in (call.body.inputs, call.body.outputs))
-        steps = call.steps
-        whole = [*read, *(r.nbytes for r in call.rows)]
+        carried = [hint(c.begin.nbytes) for c in call.carried]
+        ends = [hint(n) for c in call.carried for n in (c.end.nbytes, c.other.nbytes)]
+        read = [*(hint(c.nbytes) for c in call.consts), *carried]
+        inputs, outputs = (
+            [hint(t.nbytes) for t in ts] for ts in (call.body.inputs, call.body.outputs)
+        )
+        steps = hint(call.steps)
+        whole = [*read, *(hint(r.nbytes) for r in call.rows)]
         wanted = [*inputs[: len(read)], *(n * steps for n in inputs[len(read) :])]
-        made = [*carried, *(s.nbytes for s in call.stacks)]
+        made = [*carried, *(hint(s.nbytes) for s in call.stacks)]
         given = [*outputs[: len(carried)], *(n * steps for n in outputs[len(carried) :])]
         if (
             not steps
@@ -424,8 +468,8 @@ class _Calls:
         ref = BufferRef(
             _one_of(_BUFFERS, kind, "a buffer's kind"), _size(index), _size(offset), _size(nbytes)
         )
-        known = self._nbytes[ref.kind]
-        if ref.index >= len(known) or ref.offset_nbytes + ref.nbytes > known[ref.index]:
+        known, end = self._nbytes[ref.kind], hint(ref.offset_nbytes) + hint(ref.nbytes)
+        if ref.index >= len(known) or end > hint(known[ref.index]):
             raise ProgramTextError(f"there is no {ref}")
         return ref
 

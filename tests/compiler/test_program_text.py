@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.core.values import Collective, CollectiveKind, KernelSource, Param, ParamKind, ReduceKind
 from hal.tile.node import Type
+from hal.tile.size import Facts
 from stack.comm.messages import Messages
 from stack.compiler.program import (
     BufferRef,
@@ -21,7 +22,7 @@ from stack.compiler.program import (
     KernelCall,
     LoopCall,
 )
-from stack.compiler.program_text import FORM, ProgramTextError, from_text, to_text
+from stack.compiler.program_text import FORM, OtherSizes, ProgramTextError, from_text, to_text
 
 SIZES = st.integers(0, 1 << 40)
 TYPES = st.builds(
@@ -171,7 +172,7 @@ def test_a_number_of_another_library_is_refused():
 
 def test_the_text_has_every_field():
     """Who adds a field to one of these adds it to the text, and raises FORM."""
-    assert FORM == 4
+    assert FORM == 5
     known = {
         Param: "name kind dtype reads writes",
         KernelSource: "format text entry params options",
@@ -288,6 +289,68 @@ WRONG = {
 def test_another_text_is_refused(name):
     with pytest.raises(ProgramTextError):
         from_text(WRONG[name])
+
+
+def sized():
+    """Facts of two sizes with a condition, and a graph of them."""
+    facts = Facts()
+    n, m = facts.symbol("s0", 12, 2), facts.symbol("s1", 5)
+    assert n > m, "by the hints"
+    line = Type((n, m + 1), F32)
+    whole, half = BufferRef("input", 0, 0, line.nbytes), BufferRef("temp", 0, 0, n // 2 * 4)
+    calls = (
+        replace(GRAPH.calls[0], grid=(n % 7 + 1, 1, 1), args=(whole, half, n * m, 1.5)),
+        CopyCall(BufferRef("temp", 0, 0, n), BufferRef("temp", 0, n, n)),
+    )
+    return facts, CompiledGraph((line,), (line,), ((0, 0),), (n * 8,), calls)
+
+
+def fresh(n, m):
+    facts = Facts()
+    facts.symbol("s0", n, 2), facts.symbol("s1", m)
+    return facts
+
+
+def test_sizes_that_are_data_come_back_with_their_conditions():
+    facts, graph = sized()
+    text = to_text(graph, facts.conditions)
+    other = fresh(9, 8)
+    found = from_text(text, other)
+    assert other.conditions == facts.conditions
+    assert to_text(found, other.conditions) == text
+    line, grid, number = found.inputs[0], found.calls[0].grid, found.calls[0].args[2]
+    sizes = (*line.shape, found.temps[0], grid[0], number)
+    assert other.values(sizes)({"s0": 20, "s1": 3}) == (20, 4, 160, 7, 60)
+    with pytest.raises(OtherSizes):
+        from_text(text, fresh(5, 5))
+    with pytest.raises(ProgramTextError, match="no data"):
+        from_text(text)
+
+
+QUESTIONS = ["s2 < 0", "s0 <", "s0(3)", "s0.__class__", "().a", "[s0]", "'s0'", "s0/0", 3, None]
+SUMS = [{}, {"sum": []}, {"sum": [[["s2"], 1]]}, {"sum": [[["s0"], 0]]}, {"sum": [[[], 4]]}]
+SUMS += [{"sum": [[["s0"], 1.5]]}, {"sum": [[["s0"]]]}, {"sum": 3}, {"sum": [[[["**", 1, 2]], 1]]}]
+SUMS += [{"sum": [[["s0"], -1]]}, {"sum": [[["s0"], 1 << 62]]}, {"sum": [[["s0"], 1]], "more": 1}]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_asks_nothing_of_sizes_is_no_condition(question):
+    facts, graph = sized()
+    head, _, texts = to_text(graph, facts.conditions).partition(b"\n")
+    line = json.loads(head)
+    line["conditions"][0][0] = question
+    with pytest.raises(ProgramTextError):
+        from_text(json.dumps(line).encode() + b"\n" + texts, fresh(9, 8))
+
+
+@pytest.mark.parametrize("size", SUMS, ids=json.dumps)
+def test_what_is_no_sum_of_known_symbols_is_no_size(size):
+    facts, graph = sized()
+    head, _, texts = to_text(graph, facts.conditions).partition(b"\n")
+    line = json.loads(head)
+    line["inputs"][0][1][0] = line["outputs"][0][1][0] = size
+    with pytest.raises(ProgramTextError):
+        from_text(json.dumps(line).encode() + b"\n" + texts, fresh(9, 8))
 
 
 def mutated(text, rng):

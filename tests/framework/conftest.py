@@ -150,8 +150,8 @@ def agree():
     return _agree
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def draw_floats():
-    """A function of shapes: normal float32 arrays, always the same."""
+    """A function of shapes: normal float32 arrays, the same for a test however tests are run."""
     generator = np.random.default_rng(0)
     return lambda *shapes: [generator.normal(size=s).astype(np.float32) for s in shapes]

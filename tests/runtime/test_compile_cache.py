@@ -17,6 +17,7 @@ from hal.cache import Cache, UntrustedCache
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Type
+from hal.tile.size import Facts
 from stack import ops as build
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
@@ -24,6 +25,7 @@ from stack.compiler.program_text import from_text, to_text
 from stack.compiler.templates.schedule import NO_CHOICES, Choices, LoopProblem, LoopSizes
 from stack.runtime import target
 from stack.runtime.compile_cache import cached
+from stack.runtime.families import Families
 from stack.runtime.opening import engine_of
 
 
@@ -106,6 +108,56 @@ def test_a_graph_comes_from_the_cache(look_up, compiled):
     assert look_up(request()) == look_up(request())
     look_up(request(6))
     assert len(compiled) == 2
+
+
+def reached(n):
+    """Sums over windows that lie apart or reach into one another, by the number of elements."""
+    a = build.input(0, Type((n,), DType.F32))
+    front, back = build.slice(a, (0,), (n - 3,)), build.slice(a, (3,), (n,))
+    return GraphRequest((build.mul(front, back),), (a,))
+
+
+def test_a_graph_of_many_sizes_comes_from_the_cache_where_its_conditions_hold(
+    device, look_up, compiled, cache
+):
+    """Each of these families is that of another process."""
+
+    def graphs(*sizes):
+        family = Families(device.info, look_up)
+        return [family.instance(reached(n)).graph() for n in sizes]
+
+    wanted = graphs(9, 11, 12)
+    assert len(compiled) == 2, "one alone, and one for all"
+    assert graphs(9, 11, 12) == wanted
+    assert len(compiled) == 2
+    graphs(900, 1100)
+    assert len(compiled) == 4, "schedules for such sizes may be others"
+    assert graphs(9, 11, 12) == wanted
+    assert len(compiled) == 4
+
+
+def test_sizes_that_do_not_meet_the_conditions_have_an_entry_of_their_own(tmp_path, device):
+    """As if a kernel were for fewer or for more than ten elements."""
+    compiled = []
+
+    def compile(request):
+        (size,) = request.outputs[0].shape
+        compiled.append(bool(size < 10))
+        return compile_graph(request, device.info, NO_CHOICES)
+
+    look_up = cached(compile, device.info, NO_CHOICES, str(tmp_path))
+
+    def conditions(hint):
+        facts = Facts()
+        size = facts.symbol("s0", hint, 2)
+        look_up(replace(request(size), facts=facts))
+        return [str(c) for c in facts.conditions if "10" in str(c)]
+
+    small, large = conditions(9), conditions(12)
+    assert small != large
+    assert compiled == [True, False]
+    assert [conditions(n) for n in (8, 15, 9, 10)] == [small, large, small, large]
+    assert compiled == [True, False]
 
 
 def test_other_schedules_and_another_device_have_entries_of_their_own(tmp_path, cache, device):
