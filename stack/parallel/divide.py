@@ -26,6 +26,7 @@ from stack.ops import is_exchange
 from stack.ops.sharding import outer_size
 from stack.parallel.gathers import gathered_for_uses
 from stack.parallel.heads import by_heads, check_heads
+from stack.parallel.overlap import Pace
 from stack.parallel.partition import Spread, calls, partitioned, rank_input, traffic
 from stack.parallel.pipeline import MicroBatch, micro_batch_in, rank_step
 from stack.parallel.placement import (
@@ -48,6 +49,9 @@ from stack.parallel.strategy import AxisLayout, Strategy
 from stack.parallel.updates import updated_in_buckets
 from stack.parallel.ways import Way
 
+EXPERTS_NDIM = 3
+"""The axes of a parameter that has a matrix for each expert."""
+
 Layout = tuple[Placement, ...]
 """A value's placements along the axes, in the order in which a graph is divided: each one is of
 what a rank has after those before."""
@@ -64,12 +68,15 @@ class Explained:
     sent: Mapping[tuple[str, str], int]
     calls: Mapping[tuple[str, str], int]
     whole: Mapping[str, int]
+    chosen: Sequence[str] = ()
+    """What the strategy left open, and how it was decided."""
 
     def __str__(self) -> str:
         lines = [f"{self.function}: a rank sends {sum(self.sent.values())} bytes"]
         for (axis, kind), nbytes in sorted(self.sent.items()):
             most = "at most " if kind == "all_to_all_v" else ""
             lines.append(f"  {axis}: {self.calls[axis, kind]} {kind}, {most}{nbytes} bytes")
+        lines += [f"  {chosen}" for chosen in self.chosen]
         for op, nbytes in sorted(self.whole.items()):
             lines.append(f"  {op} has no rule: {nbytes} bytes are computed on every rank")
         return "\n".join(lines)
@@ -108,16 +115,19 @@ def divide(
     groups: Sequence[str],
     stage: Stage = Stage(),
     numbers: Mapping[str, int] = MappingProxyType({}),
+    pace: Pace | None = None,
 ) -> tuple[GraphRequest, Explained]:
     """What a rank computes of a captured function.
 
     Of each input `layouts` has where it is stored, None where every rank has the whole, and
     `arguments` its number where it is an argument. `groups` has what the devices' engines call the
     ranks along each axis. Further inputs of the result are the rank's numbers along the axes of
-    more than one rank. `numbers` has this rank's along the axes with shares. Raises InvalidCall for
-    an argument that cannot be divided.
+    more than one rank. `numbers` has this rank's along the axes with shares. By the ranks' `pace`
+    is decided in how many parts rows travel where the strategy does not say; without one they
+    travel in one. Raises InvalidCall for an argument that cannot be divided.
     """
-    return _Dividing(function, request, layouts, arguments, axes, groups, stage, numbers).divided()
+    given = (function, request, layouts, arguments, axes, groups, stage, numbers, pace)
+    return _Dividing(*given).divided()
 
 
 class _Dividing:
@@ -137,13 +147,15 @@ class _Dividing:
         groups: Sequence[str],
         stage: Stage,
         places: Mapping[str, int],
+        pace: Pace | None,
     ) -> None:
         self.function, self.request, self.stage = function, request, stage
-        self.places = places
+        self.places, self.pace = places, pace
         self.layouts, self.arguments = layouts, arguments
         self.axes, self.groups = axes, groups
         self.numbers = count()
         self.whole: Counter[str] = Counter()
+        self.chosen: dict[str, None] = {}
         self.turn: dict[str, int] = {}
         """Of exchanges of a pipeline's ranks, whose graphs differ, by name."""
         self.first = 0
@@ -176,7 +188,8 @@ class _Dividing:
             if axis.schedule:
                 place = self.stage.rank, axis.size
                 places |= dict.fromkeys(self.stage.lanes.values(), place)
-        said = Explained(self.function, traffic(outputs, places), calls(outputs), self.whole)
+        counted = traffic(outputs, places), calls(outputs), self.whole
+        said = Explained(self.function, *counted, tuple(self.chosen))
         return GraphRequest(tuple(outputs), tuple(own), self.request.updates), said
 
     @property
@@ -227,7 +240,8 @@ class _Dividing:
                 self.stage.rank if axis.schedule else None,
                 Shares(axis.shares, self.places[axis.name]) if axis.shares else None,
                 axis.shadows,
-                axis.parts,
+                axis.parts or 1,
+                self.pace if axis.parts is None else None,
             )
             # Stages have graphs of their own, which would choose otherwise what they exchange
             alike = {
@@ -243,6 +257,8 @@ class _Dividing:
             else:
                 found = partitioned(outputs, spread, rank, name, only=alike)
             self.whole.update(found.whole)
+            if found.said:
+                self.chosen[f"{axis.name}: {found.said}"] = None
             outputs = found.outputs
             if axis.schedule:
                 outputs = self._in_turn(outputs, found.made.values())
@@ -463,7 +479,7 @@ def check_axes(have: Mapping[str, int], strategy: Strategy) -> None:
 
 def check_patterns(model: Module, strategy: Strategy) -> None:
     """Raise InvalidCall for patterns that no parameter's name fits, a chunk of a pipeline that has
-    no parameter, and shadows or parts where all experts have a capacity."""
+    no parameter, and shadows or parts where there are no experts, or all have a capacity."""
     names = [name for name, _ in model.named_parameters()]
     if (pipe := strategy.pipeline) is not None:
         depth, have = pipe.table.depth, {pipe.chunk(name): name for name in names}
@@ -486,20 +502,32 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
                     f"no parameter of the model is called {pattern!r}, which axis {axis.name!r} of "
                     f"the strategy names; of its {len(names)} the nearest are {near}"
                 )
-        if axis.shadows or axis.parts > 1:
-            _check_routed(model, axis)
+        said = [f"shadows {axis.shadows}"] * (axis.shadows > 0)
+        said += [f"parts {axis.parts}"] * ((axis.parts or 1) > 1)
+        if said:
+            _check_routed(model, axis, said[0])
 
 
-def _check_routed(model: Module, axis: AxisLayout) -> None:
-    """Raise InvalidCall for what is said of tokens that travel one by one where none do: experts
-    with a capacity all have as many rows, and are sent their places."""
+def _check_routed(model: Module, axis: AxisLayout, said: str) -> None:
+    """Raise InvalidCall for what is said of tokens that travel one by one where none do: the ranks
+    divide nothing that could be a matrix for each expert; or experts with a capacity all have as
+    many rows, and are sent their places."""
+    divided = {name: p for name, p in model.named_parameters() if axis.placement(name) != WHOLE}
+    if not any(
+        p.ndim == EXPERTS_NDIM and axis.placement(n) == Sharded(0) for n, p in divided.items()
+    ):
+        have = ", ".join(f"{name} {list(p.shape)}" for name, p in divided.items())
+        raise InvalidCall(
+            f"axis {axis.name!r} has `{said}`, and its ranks divide no experts, which are matrices "
+            f"along axis 0 of a parameter as `nn.MixtureOfExperts` has them, but {have}; leave "
+            "that line out, or divide a mixture by `parameter *.up shard 0`"
+        )
     found = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, MixtureOfExperts) and axis.placement(f"{name}.up") != WHOLE
     }
     if found and all(module.capacity is not None for module in found.values()):
-        said = f"shadows {axis.shadows}" if axis.shadows else f"parts {axis.parts}"
         name, module = next(iter(found.items()))
         raise InvalidCall(
             f"axis {axis.name!r} has `{said}`, and the experts of {name} have the capacity "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
@@ -26,6 +27,7 @@ from stack.parallel.convert import (
     row_positions,
     sum_of_own,
 )
+from stack.parallel.overlap import Pace, Travel
 from stack.parallel.placement import (
     WHOLE,
     Owned,
@@ -52,7 +54,7 @@ class Spread:
     graph is for this rank alone: then ranks own values, and divide none. By `shares` ranks have
     unequal parts: where a value is sharded is decided as among as many ranks as there are pieces,
     alike on all ranks. Where rows are routed `shadows` says of how many groups a rank computes its
-    own rows, and `parts` in how many parts the others travel."""
+    own rows, and `parts` in how many parts the others travel, or `pace` what decides that."""
 
     size: int
     group: str
@@ -63,6 +65,7 @@ class Spread:
     shares: Shares | None = None
     shadows: int = 0
     parts: int = 1
+    pace: Pace | None = None
 
     @property
     def pieces(self) -> int:
@@ -75,13 +78,14 @@ class Cut:
     """A rank's graph: `outputs`, the whole graph's inputs with those of the rank, and the node of
     the rank's number, a scalar i64 input. `whole` counts operators that every rank computes as a
     whole for want of a rule, with the bytes of their results. `made` has what the rank has of each
-    value, in each placement in which it has that."""
+    value, in each placement in which it has that. `said` has what was chosen besides, in words."""
 
     outputs: tuple[Node, ...]
     inputs: Mapping[Node, Node]
     rank: Node
     whole: Mapping[str, int]
     made: Mapping[tuple[Node, Placement], Node]
+    said: str = ""
 
 
 def partitioned(
@@ -98,16 +102,6 @@ def partitioned(
     Raises GraphError for a placement that does not fit its value.
     """
     order = list(toposort(outputs))
-    line = Line(
-        spread.size,
-        spread.group,
-        rank,
-        name,
-        spread.at,
-        spread.shares,
-        spread.shadows,
-        spread.parts,
-    )
     stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
     read = {n: spread.computed.get(n, p) for n, p in stored.items()}
     for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
@@ -128,7 +122,21 @@ def partitioned(
     }
     chooser = Chooser(order, options, wanted, spread.pieces, price, spread.shadows)
     chosen = chooser.choose()
-    return _Rewriting(order, chosen, stored, line, wanted).cut()
+    parts, said = spread.parts, ""
+    if spread.pace is not None:
+        travel = Travel.of(order, chosen, spread.size)
+        parts, said = travel.parts(spread.pace), travel.said(spread.pace)
+    line = Line(
+        spread.size,
+        spread.group,
+        rank,
+        name,
+        spread.at,
+        spread.shares,
+        spread.shadows,
+        parts,
+    )
+    return replace(_Rewriting(order, chosen, stored, line, wanted).cut(), said=said)
 
 
 def _is_in_time(way: Way, place: int, at: Mapping[Node, int]) -> bool:

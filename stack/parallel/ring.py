@@ -85,7 +85,7 @@ def ringed(
     made = substitute([*cut.outputs[: len(given)], *cut.made.values()], values)
     inputs = {n: x for n, x in cut.inputs.items() if n not in placed}
     by_place = dict(zip(cut.made, made[len(given) :], strict=True))
-    return Cut(made[: len(given)], inputs, rank, cut.whole, by_place)
+    return Cut(made[: len(given)], inputs, rank, cut.whole, by_place, cut.said)
 
 
 def _zigzag(n: Node) -> Sharded:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -44,6 +46,7 @@ from stack.parallel.divide import (
     layouts_of,
 )
 from stack.parallel.mesh import Mesh
+from stack.parallel.overlap import Pace
 from stack.parallel.pipeline import summed_backward
 from stack.parallel.placement import WHOLE, Packed, local_type, plain
 from stack.parallel.ranks import Ranks
@@ -72,6 +75,7 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
         agree_on_model(ranks, model)
         agree_on_optimizers(ranks, model, optimizers)
         device, layouts = ranks.made(lambda: _fitted(model, mesh, strategy, optimizers))
+        pace = _slowest(ranks, mesh, device)
     order, pipe = in_order(strategy), strategy.pipeline
     lines: list[Ranks] = []
     of_lanes: dict[Lane, Ranks] = {}
@@ -84,7 +88,7 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
         if pipe is not None and pipe.size > 1:
             for lane in lanes(pipe.table):
                 of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
-        return Parallel(strategy, device, order, lines, layouts, model, of_lanes)
+        return Parallel(strategy, device, order, lines, layouts, model, of_lanes, pace)
     except BaseException:
         for line in (*of_lanes.values(), *lines):
             line.leave()
@@ -104,6 +108,15 @@ def _fitted(
     return device, layouts_of(model, in_order(strategy), optimizers, place)
 
 
+def _slowest(ranks: Agreement, mesh: Mesh, device: str) -> Pace:
+    """The pace of the ranks, the same on all of them."""
+    host = "" if mesh.world is None else mesh.world.host
+    is_across = len(set(ranks.every(host))) > 1
+    own = Pace.of(engine(device).device.info, is_across)
+    every = ranks.every(json.dumps(astuple(own)))
+    return Pace.slowest(Pace(*json.loads(each)) for each in every)
+
+
 class Parallel:
     """A model spread over ranks. `explained` has what each captured function exchanges. Use it in a
     `with` block, at whose end every rank has the whole model again."""
@@ -117,9 +130,10 @@ class Parallel:
         layouts: Mapping[Tensor, Layout],
         model: Module,
         of_lanes: Mapping[Lane, Ranks],
+        pace: Pace,
     ) -> None:
         """Use `parallel`."""
-        self._model, self._lanes = model, dict(of_lanes)
+        self._model, self._lanes, self._pace = model, dict(of_lanes), pace
         self.strategy = strategy
         self.explained: list[Explained] = []
         self._device, self._axes, self._lines = device, axes, lines
@@ -151,7 +165,8 @@ class Parallel:
         numbers = {axis.name: line.rank for axis, line in pairs if axis.shares}
         made: tuple[GraphRequest, Explained] | None = None
         try:
-            made = divide(function, request, layouts, arguments, self._axes, groups, stage, numbers)
+            given = (function, request, layouts, arguments, self._axes, groups, stage, numbers)
+            made = divide(*given, self._pace)
         except Exception as error:  # noqa: BLE001 - raised again, on all ranks
             failure = error
         if made is None or made[1].calls:

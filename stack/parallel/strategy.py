@@ -29,7 +29,8 @@ Where ranks have parts of sequences, `attention` says how it is computed: by `he
 sequences, or around the `ring` of the ranks; what costs least where nothing is said. By `shares`
 the first rank takes three quarters of a batch here, and the second one a quarter. Where tokens
 travel to experts, those of so many experts as `shadows` says stay, and the experts' matrices travel
-instead; the other ones travel in `parts`, of which one is computed while another one is sent.
+instead; the other ones travel in `parts`, of which one is computed while another one is sent, in as
+many as take least by what the devices declare where nothing is said.
 
     axis stage 2
       schedule 1f1b 8
@@ -99,7 +100,7 @@ class AxisLayout:
     takes, in as few pieces as can be: 4 and 2 are 2 and 1, and equal ones are none. Of `shadows`
     experts, those with most rows, each rank computes its own rows, and those of others travel in
     `parts`, of which one is multiplied while others are on their way, where experts have no
-    capacity.
+    capacity; None: in as many as take least.
     """
 
     name: str
@@ -114,7 +115,7 @@ class AxisLayout:
     attention: Attending = ""
     shares: tuple[int, ...] = ()
     shadows: int = 0
-    parts: int = 1
+    parts: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.shares) != self.size or min(self.shares, default=0) < 1:
@@ -217,9 +218,10 @@ class Strategy:
                     "its ranks divide, each computes its own tokens; write `batch 0` and "
                     "`parameter *.up shard 0`, and at least 0"
                 )
-            if axis.parts < 1 or (axis.parts > 1 and not (axis.shards and axis.batch is not None)):
+            parts = 1 if axis.parts is None else axis.parts
+            if parts < 1 or (parts > 1 and not (axis.shards and axis.batch is not None)):
                 raise InvalidCall(
-                    f"axis {axis.name!r} has `parts {axis.parts}`: in so many parts tokens travel "
+                    f"axis {axis.name!r} has `parts {parts}`: in so many parts tokens travel "
                     "to the experts that its ranks divide; write `batch 0` and `parameter *.up "
                     "shard 0`, and at least 1"
                 )
@@ -261,7 +263,7 @@ class Strategy:
                 lines.append(f"  shares {' '.join(map(str, axis.shares))}")
             if axis.shadows:
                 lines.append(f"  shadows {axis.shadows}")
-            if axis.parts > 1:
+            if axis.parts is not None:
                 lines.append(f"  parts {axis.parts}")
             if axis.attention:
                 lines.append(f"  attention {axis.attention}")
@@ -442,13 +444,13 @@ def ring(size: int, name: str = "context", axis: int = 1) -> Strategy:
 
 
 def expert(
-    size: int, mixture: str, name: str = "expert", shadows: int = 0, parts: int = 1
+    size: int, mixture: str, name: str = "expert", shadows: int = 0, parts: int | None = None
 ) -> Strategy:
     """Every rank has a part of the batch, and of each `nn.MixtureOfExperts`, whose name fits the
     pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all. In
     mixtures without a capacity those of the `shadows` experts with the most tokens of a step stay,
     and the experts' matrices travel; and tokens travel in `parts`, each of them while another one
-    is computed (both FasterMoE, He et al. 2022)."""
+    is computed (both FasterMoE, He et al. 2022), or in as many as take least."""
     shards = tuple((f"{mixture}.{of}", Sharded(0)) for of in ("up", "down"))
     axis = AxisLayout(name, size, batch=0, shards=shards, shadows=shadows, parts=parts)
     return Strategy((axis,))

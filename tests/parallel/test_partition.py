@@ -28,6 +28,7 @@ from stack.ir.world import RankProgram, interpret_world
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.parallel.convert import Line, converted, route
 from stack.parallel.divide import check_patterns, divide, in_order, layouts_of
+from stack.parallel.overlap import Pace, Travel
 from stack.parallel.partition import Spread, partitioned, rank_input
 from stack.parallel.placement import (
     WHOLE,
@@ -43,7 +44,7 @@ from stack.parallel.placement import (
 from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.shadowed import shadow_steps
 from stack.parallel.solve import PRICE, Chooser
-from stack.parallel.strategy import Strategy, context, data, expert, tensor, zero
+from stack.parallel.strategy import AxisLayout, Strategy, context, data, expert, tensor, zero
 from stack.parallel.ways import Way, ways
 from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
@@ -104,7 +105,7 @@ class Case:
             return batch[source]
         return source.numpy() if isinstance(source, Cell) else np.asarray(source)
 
-    def divide(self, strategy, **numbers):
+    def divide(self, strategy, pace=None, **numbers):
         axes = in_order(strategy)
         found = layouts_of(self.model, axes, [self.optimizer])
         by_serial = {cell.serial: layout for cell, layout in found.items()}
@@ -112,7 +113,7 @@ class Case:
         arguments = [s if isinstance(s, int) else None for s in self.sources]
         groups = [a.name for a in axes]
         given = ("step", self.request, layouts, arguments, axes, groups)
-        cut, said = divide(*given, numbers=numbers)
+        cut, said = divide(*given, numbers=numbers, pace=pace)
         return axes, layouts, cut, said
 
 
@@ -278,6 +279,34 @@ def test_tokens_in_parts_are_computed_as_all_of_them(special):
         moves = sum(n["name"].startswith("rows of") for n in sends)
         assert moves == 4 * parts  # there and back, and so for the gradients
     assert rows[1] == rows[3]
+
+
+def test_rows_travel_in_as_many_parts_as_take_least():
+    with hal.open("cpu:0") as device:
+        here = Pace.of(device.info, is_across=False)
+    assert here.hidden == 0
+    even = Travel(4, 1 << 20, 1e9, 1 << 20)
+    link = Pace(1e12, 1e12, 1e9, 1e-6, 1.0)  # 1 ms of each, so that half of it can be hidden
+    assert even.parts(here) == 1
+    assert even.parts(link) == 8
+    assert even.parts(replace(link, call_s=1e-3)) == 1
+    assert even.parts(replace(link, read=1e9)) == 1
+    assert even.parts(replace(link, call_s=1e-4)) == 2
+    assert Pace.slowest([here, link]).hidden == 0
+    assert Travel(0, 0, 0.0, 0).said(link) == ""
+
+
+def test_parts_are_chosen_where_a_strategy_says_none_and_told():
+    net = spread_gpt.model(1, spread_gpt.EXPERTS)
+    spread_gpt.dropless(net)
+    case, pace = Case("sgd", model=net), Pace(1e6, 1e12, 1e6, 0.0, 1.0)
+    for parts, of, made in ((None, pace, 8), (None, None, 1), (2, pace, 2)):
+        _, _, cut, said = case.divide(expert(2, "*.mixture", parts=parts), pace=of)
+        sends = [n for n in toposort(cut.outputs) if n.op == "all_to_all_v"]
+        assert sum(n["name"].startswith("rows of") for n in sends) == 4 * made
+        chosen = [line for line in str(said).splitlines() if "rows travel" in line]
+        assert len(chosen) == (parts is None and of is not None)
+        assert all("expert: rows travel in 8 parts, of" in line for line in chosen)
 
 
 def test_a_part_of_the_tokens_is_multiplied_while_others_travel():
@@ -686,6 +715,13 @@ def test_what_is_said_of_travelling_tokens_is_refused_where_none_travel():
         net.blocks[1].mixture.capacity = None
         check_patterns(net, strategy)  # of some they are said in vain, of others not
         net.blocks[1].mixture.capacity = 1.25
+    others = spread_gpt.model()
+    for said in ({"shadows": 1}, {"parts": 2}):
+        axis = AxisLayout("expert", 2, 0, (("*.up.weight", Sharded(0)),), **said)
+        with pytest.raises(
+            InvalidCall, match=r"and its ranks divide no experts, .*up.weight .128, 32"
+        ):
+            check_patterns(others, Strategy((axis,)))
 
 
 def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
