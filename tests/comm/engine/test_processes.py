@@ -11,6 +11,7 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from stack.comm.engine.failures import GroupAborted
+from stack.comm.store import StoreServer
 from tests.comm.engine.crew import crews
 from tests.comm.engine.ranks import running
 
@@ -99,3 +100,39 @@ def test_the_watch_goes_first_where_the_program_runs_in_real_time():
     command = [sys.executable, "-c", IN_REAL_TIME]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[3, 4]\n"
+
+
+ON_ONE_CORE = """
+import os, sys, time
+core, address, rank = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+os.sched_setaffinity(0, {core})
+from stack.comm.group import Group
+from stack.comm.store import Store
+
+def cores():
+    return [os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")]
+
+with Group.join(Store(address, "of-a-test", 30.0), address, "pair", rank, 2, 30.0) as group:
+    until_s = time.monotonic() + 30
+    while max(map(len, cores())) < 2 and time.monotonic() < until_s:
+        time.sleep(0.01)
+    print(sorted(map(len, cores()))[0], sorted(map(len, cores()))[-1])
+    group.barrier()
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_the_watch_of_a_rank_may_run_on_the_cores_of_others():
+    """A program in real time on the core of a rank kept it from saying that it lives."""
+    with StoreServer("of-a-test") as server:
+        address, cores = f"127.0.0.1:{server.port}", sorted(os.sched_getaffinity(0))
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", ON_ONE_CORE, str(cores[rank]), address, str(rank)],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        said = [process.communicate(timeout=60)[0] for process in ranks]
+    assert said == ["1 2\n"] * 2  # what computes stays on its own

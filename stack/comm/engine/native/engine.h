@@ -138,6 +138,7 @@ struct he_group {
     int64_t next_beat_ns;  /* the watch's own */
     struct he_message *telling; /* what is on its way over `life` to each rank of another host */
     int told, introduced;  /* the news that it sent, and whether it showed itself to the ranks of this host */
+    int roams;             /* whether it may run on the cores of all of these */
     size_t nbytes;
     he_head *head;
     he_end *ends;
@@ -255,6 +256,7 @@ he_call he_last_read(const he_last *last, int *done);
 void he_last_init(he_last *last);
 /* wait.c */
 void he_tell_cores(he_group *g);
+int he_cores_of_all(const he_group *g, uint64_t *all);
 void he_post(he_group *g);
 int he_await(he_group *g, const he_work *w, int rank, uint32_t number);
 int he_await_all(he_group *g, const he_work *w, uint32_t number);

@@ -18,6 +18,20 @@ void he_tell_cores(he_group *g) {
     }
 }
 
+/* Those of all ranks of this host. 0 before all have told. */
+int he_cores_of_all(const he_group *g, uint64_t *all) {
+    for (int word = 0; word < CORES / 64; word++) all[word] = 0;
+    for (int i = 0; i < g->nlocal; i++) {
+        uint64_t told = 0, theirs;
+        for (int word = 0; word < CORES / 64; word++) {
+            told |= theirs = __atomic_load_n(&g->ends[i].cores[word], __ATOMIC_RELAXED);
+            all[word] |= theirs;
+        }
+        if (!told) return 0;
+    }
+    return 1;
+}
+
 /* Whether the ranks that share cores with this one, or with one that does, have fewer than they are. -1 before all have told. */
 static int crowded(const he_group *g) {
     uint64_t all[CORES / 64];

@@ -63,11 +63,25 @@ static void introduce(he_group *g) {
     g->introduced = 1;
 }
 
+/* Ranks have a core each, which somebody's program in real time may keep for as long as it likes; a rank whose core is taken
+ * is slow and not gone, and says so from the others' cores. */
+static void roam(he_group *g) {
+    uint64_t all[CORES / 64];
+    cpu_set_t cores;
+    if (!he_cores_of_all(g, all)) return;
+    g->roams = 1;
+    if (sched_getaffinity(0, sizeof cores, &cores)) return;
+    for (int core = 0; core < CORES && core < CPU_SETSIZE; core++)
+        if (all[core / 64] >> core % 64 & 1) CPU_SET(core, &cores);
+    sched_setaffinity(0, sizeof cores, &cores);
+}
+
 /* After a long sleep of this thread (the process was stopped, the machine suspended) nobody else is to blame. */
 static void look_at(he_group *g, int64_t now_ns) {
     int slept = now_ns - watch.looked_ns > g->heartbeat_ns / 2;
     he_look(g);
     if (!g->introduced) introduce(g);
+    if (!g->roams) roam(g);
     for (int r = 0; r < g->size; r++) {
         if (slept) g->peers[r].heard_ns = now_ns;
         he_peer_hear(g, r, now_ns);
