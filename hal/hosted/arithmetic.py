@@ -58,7 +58,7 @@ class Ends:
             parts.append(read(allocation.memory, self.src.offset + at, size))
         return b"".join(parts) if parts[1:] else bytes(parts[0])
 
-    def write(self, data: bytes, goes_on: Callable[[], None]) -> None:
+    def write(self, data: Bytes, goes_on: Callable[[], None]) -> None:
         """Overwrite the destination, in pieces; `goes_on` is called before each."""
         allocation, whole = self.dst.buffer.native, memoryview(data)
         for at, size in pieces(len(data)):
@@ -84,54 +84,83 @@ def check_fits(where: str, call: Collective, ends: Ends, rank: int, size: int) -
             )
 
 
-def combine(call: Collective, ends: Sequence[Ends], goes_on: Callable[[int], None]) -> None:
-    """Do the call: everything is read before anything is written, so that it works in place.
-    `goes_on` is called, with a rank, before each piece that its machine reads or writes."""
-    size = len(ends)
-    wanted = [call.elements(rank, size) for rank in range(size)]
-    sources = [
-        end.read(src * call.dtype.nbytes, partial(goes_on, rank)) if src else b""
-        for rank, (end, (_, src)) in enumerate(zip(ends, wanted, strict=True))
-    ]
-    results = _results(call, sources)
-    for rank, (end, result, (dst, _)) in enumerate(zip(ends, results, wanted, strict=True)):
-        if dst:
-            end.write(result, partial(goes_on, rank))
+Bytes = bytes | memoryview
+Exchange = Callable[[Mapping[int, bytes]], Sequence[Bytes]]
+"""What ranks of this process have becomes what all ranks have; all processes of a group call it
+equally often."""
 
 
-def _results(call: Collective, sources: Sequence[bytes]) -> list[bytes]:
-    """What each rank's destination becomes."""
+def combine(
+    call: Collective,
+    ends: Mapping[int, Ends],
+    size: int,
+    goes_on: Callable[[int], None],
+    exchange: Exchange,
+) -> None:
+    """Do the call among `size` ranks, of which this process has those of `ends`: everything is read
+    before anything is written, so that it works in place. `goes_on` is called, with a rank, before
+    each piece that its machine reads or writes."""
+    one = call.dtype.nbytes
+    wanted = {rank: call.elements(rank, size) for rank in ends}
+    sources = {
+        rank: end.read(src * one, partial(goes_on, rank)) if (src := wanted[rank][1]) else b""
+        for rank, end in ends.items()
+    }
+    results = _results(call, exchange(sources), list(ends), exchange)
+    for rank, end in ends.items():
+        if wanted[rank][0]:
+            end.write(results[rank], partial(goes_on, rank))
+
+
+def _results(
+    call: Collective, sources: Sequence[Bytes], ranks: Sequence[int], exchange: Exchange
+) -> Mapping[int, Bytes]:
+    """What the destination of each of these ranks becomes."""
     size, one = len(sources), call.dtype.nbytes_of(call.count)
     match call.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE:
-            return [_reduce(call, sources)] * size
+            return dict.fromkeys(ranks, _reduced(call, sources, ranks, exchange))
         case Kind.REDUCE_SCATTER:
-            return _split(_reduce(call, sources), [one] * size)
+            parts = [_split(source, [one] * size) for source in sources]
+            return {rank: _reduce(call, [row[rank] for row in parts]) for rank in ranks}
         case Kind.BROADCAST:
-            return [sources[call.root]] * size
+            return dict.fromkeys(ranks, sources[call.root])
         case Kind.ALL_GATHER | Kind.GATHER:
-            return [b"".join(sources)] * size
+            return dict.fromkeys(ranks, b"".join(sources))
         case Kind.SCATTER:
-            return _split(sources[call.root], [one] * size)
+            return dict(enumerate(_split(sources[call.root], [one] * size)))
         case Kind.ALL_TO_ALL:
-            return _exchange([_split(source, [one] * size) for source in sources])
+            return _swapped([_split(source, [one] * size) for source in sources], ranks)
         case Kind.ALL_TO_ALL_V:
             nbytes = [[n * call.dtype.nbytes for n in row] for row in call.counts]
-            return _exchange(list(map(_split, sources, nbytes)))
-    return [b""] * size
+            return _swapped(list(map(_split, sources, nbytes)), ranks)
+    return dict.fromkeys(ranks, b"")
 
 
-def _split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+def _reduced(
+    call: Collective, sources: Sequence[Bytes], ranks: Sequence[int], exchange: Exchange
+) -> bytes:
+    """The reduction of all elements: of a share for each rank where others reduce theirs."""
+    size, one = len(sources), call.dtype.nbytes
+    if len(ranks) == size:
+        return _reduce(call, sources)
+    cuts = [one * (call.count * rank // size) for rank in range(size + 1)]
+    return b"".join(
+        exchange({r: _reduce(call, [s[cuts[r] : cuts[r + 1]] for s in sources]) for r in ranks})
+    )
+
+
+def _split(data: Bytes, sizes: Sequence[int]) -> list[Bytes]:
     ends = np.cumsum(sizes).tolist()
     return [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
-def _exchange(parts: Sequence[Sequence[bytes]]) -> list[bytes]:
+def _swapped(parts: Sequence[Sequence[Bytes]], ranks: Sequence[int]) -> Mapping[int, Bytes]:
     """Part j of rank i becomes part i of rank j."""
-    return [b"".join(row[rank] for row in parts) for rank in range(len(parts))]
+    return {rank: b"".join(row[rank] for row in parts) for rank in ranks}
 
 
-def _reduce(call: Collective, sources: Sequence[bytes]) -> bytes:
+def _reduce(call: Collective, sources: Sequence[Bytes]) -> bytes:
     """The reduction, neighbouring ranks first; narrow floats are accumulated in the type in which
     they are computed and rounded once."""
     dtype = _NUMPY[call.dtype]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, MutableSet, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, Protocol
 
 import cffi
 
@@ -16,7 +16,8 @@ from hal.core.dtypes import DType
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope, Unsupported
 from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind, ReduceKind
-from hal.hosted.machine import Part
+from hal.hosted.idle import Spent
+from hal.hosted.machine import GoesOn, Invitation, Part
 from hal.hosted.staged import StagedMachine
 
 HEADER = Path(__file__).with_name("ccl.h")
@@ -31,8 +32,8 @@ _TYPES = {
 _REDUCTIONS = {ReduceKind.SUM: 0, ReduceKind.PROD: 1, ReduceKind.MAX: 2, ReduceKind.MIN: 3}
 _SHORTEST_S, _LONGEST_S, _PATIENCE_S = 20e-6, 1e-3, 5.0
 _TURN = RLock()
-"""One call of the process at a time: where two begin in another order on another device, each may
-have what the other one waits for."""
+"""One call of the process's own groups at a time: where two begin in another order on another
+device, each may have what the other one waits for."""
 
 Kind = CollectiveKind
 _REDUCING = {
@@ -105,156 +106,196 @@ def _abort(native: Any, communicators: Sequence[Any]) -> None:
         native.ncclCommAbort(communicator)
 
 
+class Home(Protocol):
+    """The context of the driver in which a machine works, current within `with`."""
+
+    @property
+    def groups(self) -> MutableSet[Any]:
+        """The groups that end before it; they are not kept alive."""
+        ...
+
+    @property
+    def spent(self) -> Spent:
+        """What is to be given back: not while its turn is taken. To give memory back waits for what
+        the device does. That may wait for what the library is about to start on another one."""
+        ...
+
+    def when_idle(self, call: Callable[[], object]) -> None:
+        """Have something called when nothing runs."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *raised: object) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank of a group: its machine, the context of the driver in which that works, one in which
-    nothing is given back, a stream for the group's calls, and the driver's pointer to the stream.
-
-    To give memory back waits for what the device does. That may wait for what the library is about
-    to start on another device, and is not let do."""
+    """A rank of a group: its machine, where that works, a stream for the group's calls, and the
+    driver's pointer to the stream."""
 
     machine: StagedMachine
-    context: AbstractContextManager[None]
-    quiet: AbstractContextManager[object]
+    context: Home
     stream: Any
     pointer: Any
 
 
+def invitation(path: str) -> bytes:
+    """What all processes of a new group have to know. Raises Unsupported."""
+    try:
+        ffi, native = library(path)
+        name = ffi.new("ncclUniqueId *")
+        number = native.ncclGetUniqueId(name)
+    except OSError as error:
+        raise Unsupported(f"create_group: {path} does not load: {error}") from error
+    if number:
+        text = ffi.string(native.ncclGetErrorString(number)).decode()
+        raise Unsupported(f"create_group: {path}: ncclGetUniqueId: {text}")
+    return bytes(ffi.buffer(name))
+
+
 class CclGroup:
-    """The group of these seats, by rank; one thread calls for all of them. The library is told to
-    wait for nobody, so that every wait is here and has its deadline; the first failure aborts the
-    group. `later` is called when nobody uses the group, with what gives it back. Raises Unsupported
-    where the library makes none, also in `timeout_s`."""
+    """The group in which these seats have these ranks, and other processes the others; one thread
+    calls for all seats. The library is told to wait for nobody, so that every wait is here and has
+    its deadline; the first failure aborts the group. Raises Unsupported where the library makes
+    none, also in time."""
 
     def __init__(
         self,
         path: str,
-        seats: Sequence[Seat],
+        seats: Mapping[int, Seat],
+        invited: Invitation,
         progress_s: float,
-        timeout_s: float,
-        later: Callable[[Callable[[], object]], object],
+        goes_on: GoesOn,
     ) -> None:
-        self._communicators = list[Any]()
-        self._seats, self._progress_s, self._later = seats, progress_s, later
+        self._communicators = dict[int, Any]()
+        self._seats, self._progress_s = seats, progress_s
+        self._size = invited.size
+        # Who waits for another process must not keep it from what that one may wait for.
+        self._turn = _TURN if len(seats) == invited.size else RLock()
         try:
             self.ffi, self.native = library(path)
-            with _TURN:
-                self._join(timeout_s)
+            with self._turn:
+                self._join(invited, goes_on)
         except (OSError, OperationFailed) as error:
             self.end()
-            raise Unsupported(f"create_group: {path} joins no {len(seats)}: {error}") from error
+            raise Unsupported(f"create_group: {path} joins no {invited.size}: {error}") from error
+        for seat in seats.values():
+            seat.context.groups.add(self)
 
-    def _join(self, timeout_s: float) -> None:
-        new, size = self.ffi.new, len(self._seats)
+    def _join(self, invited: Invitation, goes_on: GoesOn) -> None:
+        new, size = self.ffi.new, invited.size
         name, places = new("ncclUniqueId *"), new("ncclComm_t[]", size)
+        self.ffi.memmove(name, invited.words, self.ffi.sizeof("ncclUniqueId"))
         wanted = new("ncclConfig_t *", (self.ffi.sizeof("ncclConfig_t"), _MAGIC, _SINCE, 0))
-        self._call("ncclGetUniqueId", name)
         try:
             with self._together():
-                for rank, seat in enumerate(self._seats):
+                for rank, seat in self._seats.items():
                     with seat.context:  # whose device becomes the rank's
                         given = places + rank, size, name[0], rank, wanted
                         self._call("ncclCommInitRankConfig", *given)
         finally:
-            self._communicators = [place for place in places if place]
-        self._wait(timeout_s, [], lambda rank: None)
+            self._communicators = {rank: places[rank] for rank in self._seats if places[rank]}
+        self._wait(invited.timeout_s, {}, goes_on)
+
+    def takes(self, call: Collective, rank: int, dst: Part, src: Part) -> bool:
+        """As `DriverGroup.takes`."""
+        machine = self._seats[rank].machine  # whose memory the library lets other devices reach
+        lies = machine.lends(dst) and machine.lends(src) and lies_well(call, rank, dst, src)
+        return lies and orders(call, rank, self._size, 0, 0) is not None
 
     def collect(
         self,
         call: Collective,
-        ends: Sequence[tuple[Part, Part]],
-        goes_on: Callable[[int], None],
-    ) -> bool:
+        ends: Mapping[int, tuple[Part, Part]],
+        goes_on: GoesOn,
+    ) -> None:
         """As `DriverGroup.collect`."""
-        given = []
-        for rank, (seat, (dst, src)) in enumerate(zip(self._seats, ends, strict=True)):
-            machine = seat.machine  # whose memory the library lets other devices reach into
-            if not (machine.lends(dst) and machine.lends(src) and lies_well(call, rank, dst, src)):
-                return False
-            at = machine.address(dst), machine.address(src)
-            if (part := orders(call, rank, len(ends), *at)) is None:
-                return False
-            given.append(part)
-        with _TURN:
+        given = {}
+        for rank, parts in ends.items():
+            dst, src = map(self._seats[rank].machine.address, parts)
+            given[rank] = orders(call, rank, self._size, dst, src) or ()
+        with self._turn:
             try:
                 with ExitStack() as quiet:
-                    for seat in self._seats:
-                        quiet.enter_context(seat.quiet)
+                    for seat in self._seats.values():
+                        quiet.enter_context(seat.context.spent.turn)
                     self._start(given)
-                    self._wait(self._progress_s, [], goes_on)
-                    marks = []
-                    for rank, seat in enumerate(self._seats):
+                    self._wait(self._progress_s, {}, goes_on)
+                    marks = {}
+                    for rank, seat in self._seats.items():
                         goes_on(rank)
-                        marks.append(seat.machine.nothing(seat.stream, None))
+                        marks[rank] = seat.machine.nothing(seat.stream, None)
                 self._wait(self._progress_s, marks, goes_on)
             except OperationFailed:
                 self.end()
                 raise
-        return True
 
     def end(self) -> None:
         """Abort what is under way, and give the communicators back. What hangs in the library
         stays with it."""
-        if _TURN.acquire(timeout=_PATIENCE_S):
-            gone, self._communicators = self._communicators, []
-            _TURN.release()
+        if self._turn.acquire(timeout=_PATIENCE_S):
+            gone, self._communicators = self._communicators, {}
+            self._turn.release()
             if gone:
-                _abort(self.native, gone)
+                _abort(self.native, [*gone.values()])
 
     def __del__(self) -> None:
         if self._communicators:
-            self._later(partial(_abort, self.native, self._communicators))
+            home = self._seats[min(self._seats)].context
+            home.when_idle(partial(_abort, self.native, [*self._communicators.values()]))
 
     @contextmanager
     def _together(self) -> Iterator[None]:
         """For calls that the library takes as one."""
-        with self._seats[0].context:
+        with self._seats[min(self._seats)].context:
             self._call("ncclGroupStart")
             try:
                 yield
             finally:
                 self._call("ncclGroupEnd")
 
-    def _start(self, given: Sequence[Sequence[Order]]) -> None:
+    def _start(self, given: Mapping[int, Sequence[Order]]) -> None:
         if not self._communicators:
-            raise self._failed(0, "the group has ended")
+            raise self._failed("the group has ended")
         with self._together():
-            for rank, calls in enumerate(given):
+            for rank, calls in given.items():
                 behind = self._communicators[rank], self._seats[rank].pointer
                 for name, addresses, numbers in calls:
                     at = (self.ffi.cast("void *", address) for address in addresses)
                     self._call(name, *at, *numbers, *behind)
 
-    def _wait(self, limit_s: float, marks: Sequence[Any], goes_on: Callable[[int], None]) -> None:
+    def _wait(self, limit_s: float, marks: Mapping[int, Any], goes_on: GoesOn) -> None:
         """Wait until the library has handed everything over, and the streams are at their marks."""
         began_s, found = time.monotonic(), self.ffi.new("int *")
         while True:
             late = []
-            for rank, machine in enumerate(seat.machine for seat in self._seats):
+            for rank, seat in self._seats.items():
                 goes_on(rank)
+                machine = seat.machine
                 state = machine.state(marks[rank]) if marks else 0
                 if state < 0:
                     raise OperationFailed(machine.failure("collective", state))
                 self._call("ncclCommGetAsyncError", self._communicators[rank], found)
                 if found[0] not in (0, _IN_PROGRESS):
-                    raise self._failed(rank, self._words(found[0]))
+                    raise self._failed(self._words(found[0]), rank)
                 late += [rank] * bool(state or found[0])
             if not late:
                 return
             if (waited_s := time.monotonic() - began_s) > limit_s:
-                raise self._failed(late[0], f"ranks {late} did not end in {limit_s:g} s")
+                raise self._failed(f"ranks {late} did not end in {limit_s:g} s", late[0])
             time.sleep(min(max(waited_s / 8, _SHORTEST_S), _LONGEST_S))
 
     def _call(self, name: str, *args: Any) -> None:
         number = getattr(self.native, name)(*args)
         if number not in (0, _IN_PROGRESS):
-            raise self._failed(0, f"{name}: {self._words(number)}")
+            raise self._failed(f"{name}: {self._words(number)}")
 
     def _words(self, number: int) -> str:
         said = self.native.ncclGetErrorString(number), self.native.ncclGetLastError(self.ffi.NULL)
         return ": ".join(self.ffi.string(text).decode() for text in said)
 
-    def _failed(self, rank: int, text: str) -> OperationFailed:
+    def _failed(self, text: str, rank: int = -1) -> OperationFailed:
+        rank = min(self._seats) if rank < 0 else rank
         name = self._seats[rank].machine.name
         about = FailureKind.ABORTED, Scope.PEER, name, "collective"
         return OperationFailed(Failure(*about, f"rank {rank} in the library: {text}"))

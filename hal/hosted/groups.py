@@ -1,4 +1,4 @@
-"""Collectives among the hosted devices of one process."""
+"""Collectives among hosted devices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hal.core.spec import hookimpl
 from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timeline, Waits
 from hal.core.wrappers.checks import shrunk
 from hal.hosted.arithmetic import Ends, check_fits
+from hal.hosted.communicator import Member
 from hal.hosted.lock import LOCK
 from hal.hosted.queues import Operation
-from hal.hosted.rendezvous import Member, meet
+from hal.hosted.rendezvous import meet
 from hal.hosted.session import Session
 
 
@@ -64,7 +65,7 @@ class Groups:
             member.calls.append(shared)
             point = self._session.submit(op, timeline)
             if disagreement:
-                member.communicator.disagree(shared, disagreement)
+                member.communicator.disagree(shared.number, disagreement)
             return point
 
     @hookimpl

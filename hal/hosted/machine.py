@@ -21,23 +21,42 @@ class Part:
     nbytes: int
 
 
+GoesOn = Callable[[int], None]
+"""Called with a rank, again and again, before its device is asked anything; raises OperationFailed
+where a rank in another process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """To a group of the driver's: how many ranks it has, what rank 0's machine has said for it, and
+    how long it may take to join."""
+
+    size: int
+    words: bytes
+    timeout_s: float
+
+
 class DriverGroup(Protocol):
     """Machines among which the driver moves and adds bytes itself. It ends with its last
     reference."""
 
+    def takes(self, call: Collective, rank: int, dst: Part, src: Part) -> bool:
+        """Whether the driver makes of a rank's part what the contract says: where it does not for
+        one of them, the call goes through the host. Called with the lock held; waits for
+        nothing."""
+        ...
+
     def collect(
         self,
         call: Collective,
-        ends: Sequence[tuple[Part, Part]],
-        goes_on: Callable[[int], None],
-    ) -> bool:
-        """Do a call with each rank's destination and source, to its end; never two at once. False,
-        with nothing done, where the driver would make something else of it than the contract says:
-        then it goes through the host.
+        ends: Mapping[int, tuple[Part, Part]],
+        goes_on: GoesOn,
+    ) -> None:
+        """Do a call that is taken, with the destination and source of each rank of this process,
+        to its end; never two at once. Other processes of the group do so at the same time.
 
-        `goes_on` is called with a rank, again and again, before its device is asked anything.
-        Raises OperationFailed: of scope DEVICE or RESET where that rank's device is lost, of scope
-        PEER where the group takes no more calls.
+        Raises OperationFailed: of scope DEVICE or RESET where the device is lost of the rank that
+        `goes_on` was called with, of scope PEER where the group takes no more calls.
         """
 
 
@@ -119,11 +138,26 @@ class BaseMachine(ABC):
         it has one."""
         return None
 
-    def group(self, machines: Sequence[BaseMachine], timeout_s: float) -> DriverGroup | None:
-        """The driver's own group of these machines, by rank, the first of which this is; None where
-        it makes none, and all their calls go through the host. Raises Unsupported where it should
-        make one and cannot, also within the time."""
-        return None
+    @property
+    def seat(self) -> str:
+        """What tells this device from all others of the host, where the driver joins it with others
+        in groups of its own, also with those of other processes if Feature.GROUP_IPC is declared;
+        empty where it does not. A group has the driver's where all have such words, of their
+        own."""
+        return ""
+
+    def invite(self) -> bytes:
+        """What the driver wants all processes of a new group to know; rank 0's machine is asked.
+        Raises Unsupported."""
+        return b""
+
+    def group(
+        self, machines: Mapping[int, BaseMachine], to: Invitation, goes_on: GoesOn
+    ) -> DriverGroup:
+        """The driver's own group, in which these machines, the first of which this is, have these
+        ranks, and other processes the others. Raises Unsupported where it cannot be made, also
+        within the time."""
+        raise Unsupported("this machine joins no others")
 
     def map(self, memory: Any) -> memoryview:
         """The memory itself (Feature.MAP)."""

@@ -14,11 +14,23 @@ from typing import Any
 
 import cffi
 import pytest
-from hal_plugin_cuda import context, describe, driver, find, lt, nvrtc, programs, shared, wheels
+from hal_plugin_cuda import (
+    context,
+    describe,
+    driver,
+    find,
+    lt,
+    machine,
+    nvrtc,
+    programs,
+    shared,
+    wheels,
+)
 
 from hal.core.dtypes import DType
 from hal.core.errors import Unsupported
 from hal.hosted import ccl
+from hal.hosted.machine import Invitation
 
 
 def folder(package: str) -> Path | None:
@@ -136,6 +148,9 @@ def test_numbers_are_the_vendor_s(tmp_path: Path) -> None:
     device, error = "CU_DEVICE_ATTRIBUTE_", "CUDA_ERROR_"
     known = {
         f"{device}MAX_THREADS_PER_BLOCK": describe._THREADS,
+        f"{device}PCI_DOMAIN_ID": machine._PLACE[0],
+        f"{device}PCI_BUS_ID": machine._PLACE[1],
+        f"{device}PCI_DEVICE_ID": machine._PLACE[2],
         f"{device}MAX_GRID_DIM_X": describe._GRID[0],
         f"{device}MAX_GRID_DIM_Z": describe._GRID[2],
         f"{device}MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": describe._SHARED,
@@ -226,10 +241,12 @@ def test_what_is_said_of_the_vendor_s_groups_is_so(tmp_path: Path) -> None:
 @pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="a driver is installed")
 def test_the_library_says_why_it_joins_nobody_here() -> None:
     """Its functions are called as they are declared; without a driver it makes no communicator."""
-    machine: Any = SimpleNamespace(name="cuda:0")
-    seat = ccl.Seat(machine, nullcontext(), nullcontext(), None, None)
-    with pytest.raises(Unsupported, match=r"libnccl.* joins no 1: .*ncclCommInitRankConfig: .+"):
-        ccl.CclGroup(str(wheels.nccl()), [seat], 1.0, 5.0, lambda end: None)
+    path, nobody, home = str(wheels.nccl()), SimpleNamespace(name="cuda:0"), nullcontext()
+    seats: Any = {0: ccl.Seat(nobody, home, None, None)}  # type: ignore[arg-type]
+    words = ccl.invitation(path)
+    assert len(words) == 128
+    with pytest.raises(Unsupported, match=r"libnccl.* joins no 2: .*ncclCommInitRankConfig: .+"):
+        ccl.CclGroup(path, seats, Invitation(2, words, 5.0), 1.0, lambda rank: None)
 
 
 def test_every_error_that_ends_a_context_is_known() -> None:

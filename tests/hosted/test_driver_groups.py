@@ -33,20 +33,20 @@ class Adding:
     def __init__(self, machines):
         self.machines, self.calls, self.failure = machines, [], None
 
+    def takes(self, call, rank, dst, src):
+        return call.kind is CollectiveKind.ALL_REDUCE
+
     def collect(self, call, ends, goes_on):
-        if call.kind is not CollectiveKind.ALL_REDUCE:
-            return False
         self.calls.append(call)
         rows = []
-        for rank, (_, src) in enumerate(ends):
+        for rank, (_, src) in ends.items():
             goes_on(rank)
             if self.failure is not None and rank == 1:
                 raise OperationFailed(self.failure)
             end = src.offset + src.nbytes
             rows.append(np.frombuffer(src.memory[src.offset : end], np.float32))
-        for dst, _ in ends:
+        for dst, _ in ends.values():
             dst.memory[dst.offset : dst.offset + dst.nbytes] = sum(rows).tobytes()
-        return True
 
 
 class Joining(TinyMachine):
@@ -56,7 +56,12 @@ class Joining(TinyMachine):
         super().__init__()
         self.asked, self.refuses = asked, False
 
-    def group(self, machines, timeout_s):
+    @property
+    def seat(self):
+        return str(id(self))
+
+    def group(self, machines, to, goes_on):
+        assert (to.size, to.words) == (len(machines), b"")
         self.asked.append(Adding(machines))
         if self.refuses:
             raise Unsupported("create_group: no cable")
@@ -88,7 +93,7 @@ def joining(asked):
 def test_the_first_rank_s_machine_makes_one_group_of_all(joining, asked):
     join(joining, "once")
     (group,) = asked
-    assert group.machines == [bench.machine for bench in joining]
+    assert group.machines == dict(enumerate(bench.machine for bench in joining))
 
 
 def test_a_driver_does_what_it_takes_and_the_host_the_rest(joining, asked):

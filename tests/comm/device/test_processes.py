@@ -1,9 +1,11 @@
 """Ranks in processes, each with the device that `hal run` gives it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.hosted.joins import install
 from tests.launch.running import Folder
 
 pytestmark = pytest.mark.slow
@@ -17,3 +19,31 @@ def test_random_calls_among_processes():
     assert [line.partition(" operations")[0] for line in done.out] == [
         f"[{rank}] right: 40" for rank in range(3)
     ]
+
+
+JOB = """
+import click
+import numpy as np
+from hal.core.dtypes import DType
+from hal.core.values import Collective, CollectiveKind
+from stack.comm.world import World
+from tests.comm.device.seats import seated_as
+
+world, everybody = World.present(), (0, 1, 2)
+call = Collective(CollectiveKind.ALL_REDUCE, DType.I32, 4)
+with seated_as(world, [everybody]) as seat:
+    buffer, there = seat.put(np.full(4, world.rank + 1, np.int32))
+    part = seat.parts[everybody]
+    for _ in range(2):
+        there = part.start(call, buffer.region(), buffer.region(), [there])
+    click.echo(f"{part.way} {seat.get(buffer, np.int32, there)[0]}")
+"""
+
+
+def test_ranks_of_a_plugin_that_joins_processes_have_its_groups(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    install(tmp_path, "joins", mapped=False)
+    folder = Folder(tmp_path)
+    done = folder.run("-n", 3, "--devices", "joins:0,joins:1,joins:2", folder.write(JOB))
+    assert (done.code, done.err) == (0, [])
+    assert done.out == [f"[{rank}] plugin 18" for rank in range(3)]

@@ -20,6 +20,7 @@ from hal.hosted.plugin import Choice
 from hal_plugin_cuda.driver import Driver, shown
 from hal_plugin_cuda.find import summary
 from hal_plugin_cuda.lt import operators
+from hal_plugin_cuda.wheels import nccl
 
 _THREADS, _GRID, _CLOCK, _UNITS, _ECC, _SHARED = 1, (5, 6, 7), 13, 16, 32, 97
 _MEMORY_CLOCK, _BUS_BITS, _L2, _MAJOR, _MINOR, _HOST_POINTERS = 36, 37, 38, 75, 76, 91
@@ -106,6 +107,7 @@ def describe(driver: Driver, device: int, choice: Choice) -> DeviceInfo:
         features=FREE
         | ({Feature.IMPORT_HOST} if fact(_HOST_POINTERS) else set())
         | ({Feature.IPC} if fact(_MAPPING) and fact(_DESCRIPTORS) else set())
+        | ({Feature.GROUP_IPC} if nccl() and place.shared == 1 else set())
         | ({Feature.OPERATORS} if operators(driver.major) else set()),
         matrix_units=_units(cc, matrix),
         guessed=("dtypes", "matrix_units"),

@@ -20,11 +20,11 @@ from hal.core.errors import (
     Scope,
 )
 from hal.core.values import Grid, KernelSource, Operator, SharedHandle
-from hal.hosted.ccl import CclGroup, Seat
+from hal.hosted.ccl import CclGroup, Seat, invitation
 from hal.hosted.device import HostedDevice
 from hal.hosted.driven import DriverMemory
 from hal.hosted.forks import starts
-from hal.hosted.machine import BaseMachine, Part
+from hal.hosted.machine import BaseMachine, GoesOn, Invitation, Part
 from hal.hosted.order import Order
 from hal.hosted.plugin import Choice
 from hal.hosted.staged import StagedMachine
@@ -38,6 +38,8 @@ from hal_plugin_cuda.programs import Bound, Loaded, Programs
 from hal_plugin_cuda.shared import Mapped, attached, shareable
 from hal_plugin_cuda.wheels import nccl
 
+_PLACE = 50, 33, 34
+"""Numbers of `CUdevice_attribute`: the device's domain, bus and place there."""
 _QUEUED = RUNNING + 1
 _DEPTH = 900
 """Operations of a stream with the driver: its queue has about 1024 places, and one more waits
@@ -209,10 +211,9 @@ class CudaMachine(StagedMachine):
                 if said := bound.loaded.start(bound.addresses, stream.native):
                     raise OperationFailed(self.failed("launch matmul", 0, said))
                 return self.ended(stream, begin)
-            number = self._library.cuLaunchKernel(
-                *(bound.function, *grid, bound.lanes, 1, 1, bound.scratch),
-                *(stream.native, bound.cells, self._null),
-            )
+            shape = *grid, bound.lanes, 1, 1, bound.scratch
+            how = stream.native, bound.cells, self._null
+            number = self._library.cuLaunchKernel(bound.function, *shape, *how)
             if number:
                 raise self._refused(f"launch {bound.loaded.entry}", number)
             return self.ended(stream, begin)
@@ -281,9 +282,8 @@ class CudaMachine(StagedMachine):
             if time.monotonic() > ends:
                 self.abandon([stream])
                 text = f"{_DEPTH} operations wait, and none ended in {self._progress_s:g} s"
-                raise OperationFailed(
-                    Failure(FailureKind.HANG, Scope.DEVICE, self.name, "launch", text)
-                )
+                hang = Failure(FailureKind.HANG, Scope.DEVICE, self.name, "launch", text)
+                raise OperationFailed(hang)
             time.sleep(50e-6)
 
     def move(self, dst: int, src: int, nbytes: int, stream: Stream) -> None:
@@ -307,19 +307,20 @@ class CudaMachine(StagedMachine):
     def _run_job(self, handle: Any) -> None:
         self._driver.host.memmove(*self._driver.ffi.from_handle(handle))
 
-    def group(self, machines: Sequence[BaseMachine], timeout_s: float) -> CclGroup | None:
-        near = [m for m in machines if isinstance(m, CudaMachine) and m._context.primary]
-        if self._joins is None or len(near) < len(machines):
-            return None
-        seats = [m._seat() for m in near]
-        group = CclGroup(self._joins, seats, self._progress_s, timeout_s, self._context.when_idle)
-        for machine in near:
-            machine._context.groups.add(group)
-        return group
+    @property
+    def seat(self) -> str:
+        known = self._context.primary  # wanted where the library is
+        return str([self._driver.attribute(n, self._device) for n in _PLACE]) if known else ""
+
+    def invite(self) -> bytes:
+        return invitation(str(self._joins))
+
+    def group(self, machines: Mapping[int, Any], to: Invitation, goes_on: GoesOn) -> CclGroup:
+        seats = {rank: machine._seat() for rank, machine in machines.items()}
+        return CclGroup(str(self._joins), seats, to, self._progress_s, goes_on)
 
     def _seat(self) -> Seat:
-        context, stream = self._context, self.open_stream()
-        return Seat(self, context, context.spent.turn, stream, stream.native)
+        return Seat(self, self._context, stream := self.open_stream(), stream.native)
 
     # graphs
 
