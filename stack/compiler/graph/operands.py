@@ -11,6 +11,7 @@ from hal.tile.node import Node
 from stack.compiler.graph.access import Axis, Materialise, Split, Want, axis_index
 from stack.compiler.graph.cluster import Cluster, Homes, Nest
 from stack.compiler.graph.expr import MOVEMENT, Expr, Walk
+from stack.compiler.graph.roots import base
 from stack.compiler.graph.space import Group, Space, solved
 
 ORDER = frozenset({"reshape", "permute", "contiguous", "cast"})
@@ -54,9 +55,22 @@ def read_operands(cluster: Cluster, homes: Homes) -> Operands | Materialise:
 
     found = solved(Space.over((*nest.groups, (Axis(left.shape[-1]),))), read)
     if isinstance(found, Materialise):
-        return found
+        is_operand = any(found.node is x for x in product.srcs)
+        return Materialise(_below_turn(found.node, homes)) if is_operand else found
     cluster.nest, operands = cluster.read = found
     return operands
+
+
+def _below_turn(x: Node, homes: Homes) -> Node:
+    """Of a turned matrix what it is turned of, if that is stored nowhere yet: products read both
+    ways, and one over the rows of a batch is known for that, so that its sums are those of halves
+    (pairs.py)."""
+    *batch, m, k = range(len(x.shape))
+    if x.op == "permute" and x["perm"] == (*batch, k, m):
+        below = base(x.srcs[0])
+        if below not in homes:
+            return below
+    return x
 
 
 def operand(walk: Walk, x: Node, axes: Group, loops: Group) -> Expr:
