@@ -33,7 +33,8 @@ Pending = tuple[Array, Array, Array, Array]
 @dataclass(slots=True)
 class Instance:
     """What one program instance knows: of memories and scalars by name, of expressions and
-    variables that have a value, of copies by channel."""
+    variables that have a value, of copies by channel. All instances share `fixed`: of each loop,
+    by its identity, the expressions in it that no iteration changes."""
 
     kernel: str
     program: tuple[int, ...]
@@ -42,11 +43,13 @@ class Instance:
     memories: dict[str, Array]
     values: dict[Node, Array] = field(default_factory=dict)
     pending: dict[int, list[Pending]] = field(default_factory=dict)
+    fixed: dict[int, tuple[Node, ...]] = field(default_factory=dict)
 
     def inner(self) -> Instance:
         """The view of a nested block: it sees the outer values and keeps its own to itself."""
         own = dict(self.memories), dict(self.values)
-        return Instance(self.kernel, self.program, self.grid, self.scalars, *own, self.pending)
+        shared = self.pending, self.fixed
+        return Instance(self.kernel, self.program, self.grid, self.scalars, *own, *shared)
 
     def error(self, message: str) -> TileError:
         """An error that says where it happened."""

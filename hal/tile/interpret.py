@@ -35,9 +35,10 @@ from hal.tile.kernel import (
     Store,
     Wait,
 )
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
 from hal.tile.numeric import NUMPY, Array, bounds, constant, elementwise, quiet
 from hal.tile.ops import ATOMICS
+from hal.tile.walk import Block, reads, statements
 
 
 def interpret(
@@ -61,8 +62,13 @@ def interpret(
         np.random.default_rng(seed).shuffle(programs)
     with quiet():
         memories, values = _arguments(kernel, buffers, scalars)
+        first = Instance(kernel.name, (), sizes, values, memories)
+        if len(programs) > 1:
+            for n in _fixed(kernel.body, lambda n: n.op in ("var", "program_id")):
+                value_of(first, n)
         for program in programs:
-            instance = Instance(kernel.name, tuple(program), sizes, values, dict(memories))
+            instance = first.inner()
+            instance.program, instance.pending = tuple(program), {}
             _run_block(instance, kernel.body)
             unfinished = [channel for channel, copies in instance.pending.items() if copies]
             if unfinished:
@@ -248,10 +254,31 @@ def _wait(s: Instance, x: Wait) -> None:
 # control
 
 
+def _fixed(
+    block: Block, varies: Callable[[Node], bool], more: Sequence[Node] = ()
+) -> tuple[Node, ...]:
+    """The largest expressions of a block, and of these, below which nothing varies."""
+    inside = list(statements(block))
+    nexts = [c.next for s in inside if isinstance(s, For) for c in s.carried]
+    roots = [*(n for s in inside for n in reads(s)), *nexts, *more]
+    found, varying = dict.fromkeys(roots), set[Node]()
+    for n in toposort(roots):
+        if varies(n) or not varying.isdisjoint(n.srcs):
+            varying.add(n)
+            found.update(dict.fromkeys(n.srcs))
+    return tuple(n for n in found if n not in varying and n.op not in ("const", "var"))
+
+
 def _for(s: Instance, x: For) -> None:
     start, stop, step = (int(value_of(s, n)) for n in (x.start, x.stop, x.step))
     if step <= 0:
         raise s.error(f"a loop's step is {step}; it must be positive")
+    if len(range(start, stop, step)) > 1:
+        if id(x) not in s.fixed:  # what it defines has no value here
+            carried = [c.next for c in x.carried]
+            s.fixed[id(x)] = _fixed(x.body, lambda n: n.op == "var" and n not in s.values, carried)
+        for n in s.fixed[id(x)]:
+            value_of(s, n)
     current = [value_of(s, c.init) for c in x.carried]
     for i in range(start, stop, step):
         inside = s.inner()
