@@ -61,17 +61,16 @@ def target_machine(*features: str) -> Any:
 
 
 def optimised(text: str, machine: Any) -> Any:
-    """The module after the optimiser."""
+    """The module after the passes that the CPU plugin runs."""
     module = llvm.parse_assembly(text, llvm.create_context())
     module.verify()
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    manager = llvm.create_new_module_pass_manager()
+    manager.add_sroa_pass()
+    manager.add_instruction_combine_pass()
+    manager.add_simplify_cfg_pass()
+    manager.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
     return module
 
 
