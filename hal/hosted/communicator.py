@@ -215,15 +215,16 @@ class Member:
         """The first call in which others may still wait for this member."""
         return min((call.number for call in self.calls), default=self.next_call)
 
-    def fail(self, failure: Failure, first: int = 0) -> None:
-        """Fail this member's unfinished calls from the number `first` on. The first error stays."""
+    def fail(self, failure: Failure, first: int = 0, *, known: bool = False) -> None:
+        """Fail this member's unfinished calls from the number `first` on, of which other processes
+        are told unless it is `known` to them. The first error stays."""
         first = max(first, self.owes)
         if self.error is None or first < self.failed_from:
             self.error, self.failed_from = self.error or failure, first
-            rank = self.spec.rank
-            own = failure.scope is not Scope.PEER
-            text = self.communicator.words(rank, str(failure)) if own else failure.message
-            self.communicator.tell("gone", rank, first, text=text)
+            if not known:
+                rank, named = self.spec.rank, failure.kind is FailureKind.PEER_LOST
+                text = failure.message if named else self.communicator.words(rank, str(failure))
+                self.communicator.tell("gone", rank, first, text=text)
         for call in [c for c in self.calls if c.number >= first]:
             if call not in self.calls:
                 continue  # it failed with one before, which is on the same timeline
@@ -564,7 +565,7 @@ class Communicator:
     def _mismatch(self, number: int, text: str) -> None:
         for member in [*self.members.values()]:
             about = FailureKind.ABORTED, Scope.PEER, member.session.name, "collective"
-            member.fail(Failure(*about, text), number)
+            member.fail(Failure(*about, text), number, known=True)
 
     def _work(self) -> None:
         """Do the calls with ranks elsewhere, one after the other: a thread of the group, as other

@@ -178,7 +178,7 @@ def test_ranks_that_never_join_are_named():
 @pytest.mark.slow
 def test_members_that_name_other_peers_are_refused():
     other = {"peers": ["tiny:0", "tiny:1", "tiny:7"]}
-    with children([0], [1], [2], each={1: other}) as made:
+    with children([0], [1], size=3, each={1: other}) as made:
         for child in made:
             assert child.line().startswith("refused InvalidCall group")
 
