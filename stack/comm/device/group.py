@@ -28,7 +28,7 @@ from stack.comm.choose.override import DEVICE, Override, parse_override
 from stack.comm.device.line import CallLine
 from stack.comm.device.meeting import meet
 from stack.comm.device.memory import is_open
-from stack.comm.device.own import Own, own_of, prefers_own
+from stack.comm.device.own import Own, own_of, prefers_own, suits_own
 from stack.comm.group import Group
 from stack.comm.messages import Messages, RankCall, kind_of, sent_bytes
 
@@ -196,7 +196,8 @@ class DeviceGroup:
         elements = [n or 0 for rank in range(self.size) for n in call.elements(rank, self.size)]
         nbytes = max(elements) * call.dtype.nbytes
         rule = next((r for r in self._rules if r.holds(call.kind, nbytes)), None)
-        own = self._prefers_own if rule is None else rule.algorithm == DEVICE
+        prefers = self._prefers_own and suits_own(call, self.peers)
+        own = prefers if rule is None else rule.algorithm == DEVICE
         return self._own if own else self._line
 
     def _is_new(self, name: str) -> bool:

@@ -9,9 +9,19 @@ import numpy as np
 from hal.core import values
 from hal.core.device import Device
 from hal.core.errors import Failure, HalError
-from hal.core.values import Collective, GroupSpec, Point, Region, Waits
+from hal.core.values import (
+    Collective,
+    CollectiveKind,
+    GroupSpec,
+    Point,
+    ReduceKind,
+    Region,
+    Waits,
+)
 from stack.comm.device.meeting import Peer
 from stack.comm.group import Group
+
+_REDUCING = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
 class Own:
@@ -48,20 +58,31 @@ def prefers_own(peers: Sequence[Peer]) -> bool:
     and among devices of one process, which share threads that the engine does not have. Processes
     whose memory the host sees are the engine's: it reduces shared memory in place.
     """
-    together = len({peer.process for peer in peers}) == 1
-    return together or not all(peer.mapped for peer in peers)
+    return _together(peers) or not all(peer.mapped for peer in peers)
+
+
+def suits_own(call: Collective, peers: Sequence[Peer]) -> bool:
+    """Whether it is also for a call. Reductions of narrow floats among more than two processes are
+    the engine's: what moves bytes between devices rounds at each of them, so that a plugin that
+    keeps the contract brings these to the host, too, and the engine is faster there."""
+    narrow = call.dtype.is_narrow and call.reduce not in (ReduceKind.MIN, ReduceKind.MAX)
+    return _together(peers) or len(peers) <= 2 or not (narrow and call.kind in _REDUCING)
+
+
+def _together(peers: Sequence[Peer]) -> bool:
+    """Whether one process has all ranks."""
+    return len({peer.process for peer in peers}) == 1
 
 
 def own_of(group: Group, device: Device, peers: Sequence[Peer]) -> Own | None:
     """The plugin's own group of these ranks, where all are of one plugin that makes such groups;
     all ranks call it. None on all ranks if one of them gets none. Raises what ends the group."""
-    together = len({peer.process for peer in peers}) == 1
     between = all(peer.groups_between_processes for peer in peers)
     if not (
         len({peer.plugin for peer in peers}) == 1
         and all(peer.groups for peer in peers)
         and len(set(group.hosts)) == 1
-        and (together or between)
+        and (_together(peers) or between)
     ):
         return None
     names = tuple(peer.device for peer in peers)

@@ -22,6 +22,7 @@ def test_random_calls_among_processes():
 
 
 JOB = """
+from dataclasses import replace
 import click
 import numpy as np
 from hal.core.dtypes import DType
@@ -37,6 +38,10 @@ with seated_as(world, [everybody]) as seat:
     for _ in range(2):
         there = part.start(call, buffer.region(), buffer.region(), [there])
     click.echo(f"{part.way} {seat.get(buffer, np.int32, there)[0]}")
+    narrow = replace(call, dtype=DType.BF16, count=8)  # which no library adds as the contract says
+    there = part.start(narrow, buffer.region(), buffer.region(), [there])
+    seat.done(there)
+    click.echo(f"engine {part.way != 'plugin'}")
 """
 
 
@@ -46,4 +51,5 @@ def test_ranks_of_a_plugin_that_joins_processes_have_its_groups(tmp_path, monkey
     folder = Folder(tmp_path)
     done = folder.run("-n", 3, "--devices", "joins:0,joins:1,joins:2", folder.write(JOB))
     assert (done.code, done.err) == (0, [])
-    assert done.out == [f"[{rank}] plugin 18" for rank in range(3)]
+    said = ("engine True", "plugin 18")
+    assert done.out == [f"[{rank}] {line}" for rank in range(3) for line in said]
