@@ -27,8 +27,11 @@ _HEAD = """\
 Written by `make cuda-text`, which compiles each kernel by NVRTC {version} for every compute
 capability below, without a GPU. A kernel that does not compile is an error, and so is one of a
 template or of a training step that spills registers. Registers are those of one thread; a block
-has as many threads as it has lanes. Nothing here was run.
+has as many threads as it has lanes. Behind the registers of a template is for how many lanes a
+multiprocessor has registers. Nothing here was run.
 """
+_REGISTERS, _STEP, _MOST = 1 << 16, 8, 2048
+"""Of a multiprocessor; what a thread's are counted in; the most lanes that there are at once."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,12 @@ class Row:
     usage: Usage
 
     @property
+    def resident(self) -> int:
+        """For how many lanes a multiprocessor has registers, in whole blocks."""
+        each = -(-self.usage.registers // _STEP) * _STEP * self.lanes
+        return min(_REGISTERS // each * self.lanes, _MOST)
+
+    @property
     def spills(self) -> bool:
         """Whether registers go to memory."""
         return bool(self.usage.spill_store_nbytes or self.usage.spill_load_nbytes)
@@ -56,7 +65,7 @@ def compiled(texts: Iterable[Text], failures: list[str]) -> Iterator[Row]:
             options = {name: int(value) for name, value in source.options}
             lanes, given_nbytes = options["lanes"], options.get("scratch", 0)
             try:
-                built = compiler().build(source.text, source.entry, arch, report=True)
+                built = compiler().build(source.text, source.entry, arch)
             except CompileError as error:
                 failures.append(f"{text.of} for {arch}: {error}")
                 continue
@@ -76,7 +85,7 @@ def _summary(name: str, rows: list[Row]) -> str:
 def _single(rows: list[Row]) -> Iterator[str]:
     for first in range(0, len(rows), len(ARCHS)):
         row, *_ = here = rows[first : first + len(ARCHS)]
-        cells = " | ".join(str(r.usage.registers) for r in here)
+        cells = " | ".join(f"{r.usage.registers}, {r.resident}" for r in here)
         shared = max(r.given_nbytes or r.usage.shared_nbytes for r in here)
         yield f"| {row.of} | `{row.entry}` | {row.lanes} | {cells} | {shared} |"
 
@@ -98,7 +107,7 @@ def main(page: str) -> int:
         _summary("templates at full sizes", templates),
         _summary("a GPT training step, float32", steps[0]),
         _summary("a GPT training step, bfloat16 autocast", steps[1]),
-        "\nThe templates, with registers by chip and bytes of shared memory:\n",
+        "\nThe templates, with registers and lanes by chip and bytes of shared memory:\n",
         f"| of | kernel | lanes | {archs} | shared |",
         "| --- " * (len(ARCHS) + 4) + "|",
         *_single(templates),

@@ -98,5 +98,5 @@ def _plain(source: KernelSource) -> str:
     text = re.sub(there, "", text, flags=re.DOTALL)
     text = re.sub(r"hal_wide_(begin|end)_\d+\(", r"hal_wide_\1(", text)
     text = re.sub(r"hal_wide_(bf16|f16)_(\d+)_(\d)(\d)\(", r"hal_wide_\1(\2, \3, \4, ", text)
-    text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, \d+\)', "static", text)
+    text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, GROUPS\)', "static", text)
     return text.replace("__device__ ", "").replace("__shared__ ", "__local ")

@@ -19,9 +19,11 @@ _ABSENT = (
     "the run-time compiler NVRTC, of a version that a driver for CUDA {} takes, is not installed: "
     "`pip install hal-plugin-cuda[nvrtc]`, or put libnvrtc.so.12 into the loader's path"
 )
-_OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space", "-w")
-"""Contraction is off: a program says itself where it may round once."""
-_REPORT = "--ptxas-options=-v"
+_OPTIONS = "--std=c++17 --fmad=false --device-as-default-execution-space -w --ptxas-options=-v"
+"""Contraction is off: a program says itself where it may round once. The use of registers is in the
+log."""
+_ALONE, _SPILLS = "--define-macro=GROUPS=1", re.compile(r"[1-9]\d* bytes spill")
+"""For a text that leaves it open for how many groups a unit must have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,10 @@ class Compiler:
                     continue
         raise PluginError(_ABSENT.format(driver))
 
-    def build(self, text: str, entry: str, arch: int, report: bool = False) -> Built:
-        """Machine code of a text for a compute capability, with the use of registers in its log if
-        `report` asks. Raises CompileError with the compiler's words and the line."""
+    def build(self, text: str, entry: str, arch: int, more: str = "") -> Built:
+        """Machine code of a text for a compute capability, by `more` options, too. A kernel that
+        spills registers has those of a unit for one group. Raises CompileError with the compiler's
+        words and the line."""
         if arch not in self.archs:
             known = ", ".join(map(str, self.archs))
             raise CompileError(f"NVRTC {self.version} compiles for {known}, and not for {arch}")
@@ -70,8 +73,7 @@ class Compiler:
         self._check(library.nvrtcCreateProgram(program, given, b"hal.cu", 0, ffi.NULL, ffi.NULL))
         try:
             # With the instructions of 9.0 (`wgmma`) that no later chip has
-            exact = "90a" if arch == 90 else arch
-            options = [f"--gpu-architecture=sm_{exact}", *_OPTIONS, *[_REPORT] * report]
+            options = f"--gpu-architecture=sm_{arch}{'a' * (arch == 90)} {_OPTIONS} {more}".split()
             words = [ffi.new("char[]", option.encode()) for option in options]
             state = library.nvrtcCompileProgram(program[0], len(words), ffi.new("char *[]", words))
             log = self._bytes(program[0], "ProgramLog").decode(errors="replace").strip("\0\n")
@@ -82,6 +84,8 @@ class Compiler:
                 found = [int(n) for n in re.findall(r"\((\d+)\): error", log)]
                 line = next((n for n in found if n <= count), 0) or error_line(log, count)
                 raise CompileError(f"{entry} does not build:\n{said}", said, line)
+            if "GROUPS" in text and _SPILLS.search(log) and not more:
+                return self.build(text, entry, arch, _ALONE)
             return Built(self._bytes(program[0], "CUBIN"), log)
         finally:
             library.nvrtcDestroyProgram(program)

@@ -18,7 +18,7 @@ from hal_plugin_cuda.cubin import parameters
 from hal_plugin_cuda.driver import Driver, DriverError
 from hal_plugin_cuda.nvrtc import Compiler, compiler
 
-BUILD = "2"
+BUILD = "3"
 """Part of every key in the cache; changes when the way of building changes."""
 _CELL = 8
 """The bytes that each parameter of a kernel has for itself."""
@@ -118,8 +118,7 @@ class Programs:
         loaded = Loaded(source.entry, context, module, function, source.params, lanes, scratch)
         if lanes > most:
             loaded.unload()
-            text = f"{source.entry} needs blocks of {lanes}; the chip runs at most {most}"
-            raise CompileError(text)
+            raise CompileError(f"{source.entry} needs blocks of {lanes}, and the chip has {most}")
         return loaded
 
     def _compiled(self, source: KernelSource) -> bytes:

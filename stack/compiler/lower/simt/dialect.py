@@ -235,7 +235,8 @@ def _wgmma(kind: str) -> tuple[str, Wide]:
 
 CUDA_GROUPS = SimtDialect(
     c=CUDA_C_TEXT,
-    kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
+    kernel="#ifndef GROUPS\n#define GROUPS {1}\n#endif\n"
+    'extern "C" __global__ __launch_bounds__({0}, GROUPS) void',
     lane="(int)threadIdx.x",
     barrier="__syncthreads();",
     global_barrier="__syncthreads();",

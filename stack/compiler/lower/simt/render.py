@@ -7,13 +7,13 @@ from functools import partial
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.contraction import reduce, scan
 from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, SimtDialect
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.group import GroupText
-from stack.compiler.lower.simt.mapping import Mapping, expressions, group_size, map_kernel
+from stack.compiler.lower.simt.mapping import Mapping, group_size, map_kernel
 from stack.compiler.lower.simt.pipeline import STAGES
 from stack.compiler.lower.simt.product import dot
 from stack.compiler.lower.simt.statements import block
@@ -54,9 +54,7 @@ def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSour
     given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     scratch, given_nbytes = group.scratch()
     head = [f"    {line}" for line in (*scratch, *group.head)]
-    # How many groups a unit should have room for. A product hides latency by its own sums.
-    nodes = (n for s in statements(kernel.body) for n in toposort(expressions(s)))
-    least = 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
+    least = max(1, _LANES // lanes)
     body = "\n".join(
         [
             f"{groups.kernel.format(lanes, least)} {name}({given})\n{{",
@@ -87,5 +85,6 @@ def _written(
 
 
 _LANES = 512
-"""A unit that has so many lanes at least hides latency, and leaves each of them half of the
-registers that it can have at most: with fewer, kernels of several tiles spill."""
+"""For so many lanes at least a unit should have room, by groups: it hides latency, and leaves each
+lane half of the registers that it can have at most. Who compiles a text that spills so gives it
+more."""
