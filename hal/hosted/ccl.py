@@ -170,8 +170,9 @@ class CclGroup:
         self._communicators = dict[int, Any]()
         self._seats, self._progress_s = seats, progress_s
         self._size = invited.size
-        # Who waits for another process must not keep it from what that one may wait for.
-        self._turn = _TURN if len(seats) == invited.size else RLock()
+        # Who waits for another process must keep nobody here from what that one may wait for.
+        self._spans = len(seats) < invited.size
+        self._turn = RLock() if self._spans else _TURN
         try:
             self.ffi, self.native = library(path)
             with self._turn:
@@ -220,6 +221,8 @@ class CclGroup:
                     for seat in self._seats.values():
                         quiet.enter_context(seat.context.spent.turn)
                     self._start(given)
+                    if self._spans:
+                        quiet.close()
                     self._wait(self._progress_s, {}, goes_on)
                     marks = {}
                     for rank, seat in self._seats.items():

@@ -496,10 +496,16 @@ class Communicator:
         self.changed.notify_all()
 
     def check(self, number: int) -> None:
-        """Raise OperationFailed where a rank elsewhere does not come to a call."""
-        for rank, (first, text) in [*self.gone.items()]:
-            if rank not in self.members and first <= number:
-                raise OperationFailed(self.failed(text))
+        """Raise OperationFailed where a rank elsewhere does not come to a call, or one here has
+        given it up meanwhile, as others do not get on without it."""
+        if not self.spans:
+            return
+        gone = {rank: self.gone[rank] for rank in [*self.gone] if rank not in self.members}
+        for rank, member in self.members.items():
+            if member.error is not None:
+                gone[rank] = member.failed_from, self.words(rank, str(member.error))
+        if came := [text for first, text in gone.values() if first <= number]:
+            raise OperationFailed(self.failed(came[0]))
 
     def failed(self, text: str) -> Failure:
         """The failure of a call by another rank."""
@@ -541,6 +547,7 @@ class Communicator:
         if self._elsewhere is not None and self.met and not needed:
             self._elsewhere.close()
             self._elsewhere = None
+            self._brought.clear()
             self.begun.put(None)
 
     def part(self) -> None:

@@ -52,6 +52,8 @@ ALLOWED = [
     Allowed("hal_conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
     Allowed("hal_conformance/elsewhere_group.py", "sys.stdin.readline()", ORDERS),
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
+    Allowed("tests/hosted/members.py", "for line in sys.stdin:", ORDERS),
+    Allowed("tests/hosted/members.py", "sys.stdin.readline()", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
     Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),

@@ -5,7 +5,8 @@ ranks, and a folder as `shelf`.
 
 Prints "ready", and behind a first line of input "joined", or what refused it. Then, for each line:
 for "go" and a call (`hal.hosted.wire`), what each rank has of it in hexadecimal, or its failure;
-"exit" ends the process with the devices open, "abort" fails the first rank's calls.
+for "abort", the call and seconds, the same, where the first rank gives up after so long; "exit"
+ends the process with the devices open.
 """
 
 import json
@@ -13,7 +14,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import click
@@ -81,7 +81,8 @@ class ShelfGroup:
             place.with_suffix(".new").write_bytes(src.memory[src.offset : src.offset + src.nbytes])
             place.with_suffix(".new").rename(place)
         places = [self.shelf / f"{self.calls}-{rank}" for rank in range(self.size)]
-        while not all(place.exists() for place in places):
+        until_s = time.monotonic() + WAIT_S
+        while not all(place.exists() for place in places) and time.monotonic() < until_s:
             goes_on(min(ends))
             time.sleep(0.001)
         total = sum(np.frombuffer(place.read_bytes(), np.float32) for place in places)
@@ -149,13 +150,12 @@ def main(job):
             word, *rest = json.loads(line)
             if word == "exit":
                 return
+            begun = [pool.submit(one.said, call_of(rest[0])) for one in ones]
             if word == "abort":
-                stop = Failure(FailureKind.ABORTED, Scope.PEER, "tiny:0", "abort", rest[0])
+                time.sleep(rest[1])
+                stop = Failure(FailureKind.ABORTED, Scope.PEER, "tiny:0", "abort", "enough")
                 ones[0].device.abort(ones[0].group, stop)
-                click.echo("aborted")
-                continue
-            call = call_of(rest[0])
-            click.echo(json.dumps(list(pool.map(partial(One.said, call=call), ones))))
+            click.echo(json.dumps([one.result(2 * WAIT_S) for one in begun]))
     for one in ones:
         one.device.close()
 

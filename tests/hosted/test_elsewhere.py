@@ -205,13 +205,18 @@ def test_calls_that_differ_fail_on_all():
 
 
 @pytest.mark.slow
-def test_an_abort_reaches_who_waits_elsewhere():
-    with children([0], [1], timeout_s=300.0) as made:
+@pytest.mark.parametrize("seats", [["", ""], ["a", "stuck"]], ids=["waits", "driver"])
+def test_an_abort_reaches_who_waits_here_and_elsewhere(seats, tmp_path):
+    """Also in a call that the driver has begun."""
+    with children([0], [1], timeout_s=300.0, seats=seats, shelf=str(tmp_path)) as made:
         assert [child.line() for child in made] == ["joined"] * 2
-        made[1].begin(SUM)
-        made[0].say("abort", "enough")
-        assert made[0].line() == "aborted"
-        assert "enough" in made[1].line()
+        if "stuck" in seats:
+            made[1].begin(SUM)
+        made[0].say("abort", words_of(SUM), 0.5)
+        assert "enough" in made[0].line()
+        if "stuck" not in seats:
+            made[1].begin(SUM)
+            assert "rank 0 (tiny:0) is gone: " in made[1].line()
 
 
 @pytest.mark.slow
