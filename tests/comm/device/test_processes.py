@@ -12,9 +12,12 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
-def test_random_calls_among_processes():
-    arguments = "-n", 3, "--devices", "cpu:0,reference:0,cpu:0"
-    done = Folder(ROOT).run(*arguments, "-m", "tests.comm.device.shadow", 40, 1)
+@pytest.mark.parametrize("devices", ["cpu:0,reference:0,cpu:0", "far:0,far:1,far:2"])
+def test_random_calls_among_processes(devices, tmp_path, monkeypatch):
+    """The latter in groups of their plugin's, several at once."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    install(tmp_path, "far", mapped=False)
+    done = Folder(ROOT).run("-n", 3, "--devices", devices, "-m", "tests.comm.device.shadow", 40, 1)
     assert (done.code, done.err) == (0, [])
     assert [line.partition(" operations")[0] for line in done.out] == [
         f"[{rank}] right: 40" for rank in range(3)
