@@ -262,3 +262,33 @@ def test_wrong_calls_are_refused_before_they_begin(crew_of, call, text):
         return group.all_reduce(np.array([1.0]))[0]
 
     assert crew_of[2].do(run) == [2.0, 2.0]
+
+
+PIECE = 32 << 10
+"""Private memory is told by so many bytes at a time, of which 16 may wait to be taken."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [PIECE - 1, 16 * PIECE + 1, 61 * PIECE, (24 << 20) + 5])
+@pytest.mark.parametrize("size", [2, 3])
+def test_private_memory_is_told_from_each_root_wherever_it_lies(crew_of, size, n):
+    given = [numbers(5, r, n, np.dtype(np.uint8)) for r in range(size)]
+
+    def run(group):
+        found = []
+        for root in range(size):
+            around = np.full(n + 192, 255, np.uint8)
+            told = around[7 * group.rank + 1 :][:n]
+            if group.rank == root:
+                told[...] = given[root]
+            group.broadcast(told, root)
+            group.all_reduce(np.ones(70_000, np.float32))  # uses the same slots
+            at = 7 * group.rank + 1
+            assert (around[:at] == 255).all()
+            assert (around[at + n :] == 255).all()
+            found.append(told)
+        return found
+
+    for found in crew_of[size].do(run):
+        for told, wanted in zip(found, given, strict=True):
+            same(told, wanted)

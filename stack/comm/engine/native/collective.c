@@ -123,9 +123,11 @@ static int way_of(he_group *g, const he_work *w) {
     if (w->small) return HE_BY_POST;
     he_attach_try(g);
     if (he_direct(g, w, w->number)) return HE_BY_MAPPING;
+    int kind = w->call.kind, attached = he_attached(g, w, w->number);
+    if (kind == HE_BROADCAST && (!attached || w->call.count * he_nbytes_of(w->call.dtype) < HE_READ_NBYTES)) return HE_BY_SLICES;
     /* what is not reduced and fits into one step goes through the cache faster than page by page through the kernel */
-    if (he_attached(g, w, w->number) && (he_reduces(w->call.kind) || he_step_count(g, w) > 1)) return HE_BY_READING;
-    return w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE ? HE_BY_SLICES : HE_BY_STEPS;
+    if (attached && (he_reduces(kind) || he_step_count(g, w) > 1)) return HE_BY_READING;
+    return kind == HE_ALL_REDUCE || kind == HE_REDUCE ? HE_BY_SLICES : HE_BY_STEPS;
 }
 
 static int move(he_group *g, he_work *w) {

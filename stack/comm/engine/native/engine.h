@@ -29,6 +29,7 @@
 #define STEP_NBYTES (256LL << 10)  /* what a rank shows the others in a step */
 #define CHUNK_NBYTES (128LL << 10) /* what a rank shows in a stage of a sliced reduction */
 #define STREAM_NBYTES (4LL << 20)  /* from here on a destination does not stay in the cache */
+#define HE_READ_NBYTES (24LL << 20) /* from here on what one rank has for another is read in its process: less goes through the caches faster */
 #define PIECE_NBYTES (64LL << 10)  /* what a rank takes at a time of what several copy or reduce */
 #define BRIEF_NBYTES 40            /* data that is shown in one cache line with its call */
 #define STEP_SLOTS 2
@@ -195,12 +196,6 @@ typedef struct he_work {
     uint32_t first, number; /* the post that tells of it, and the step of its slot */
 } he_work;
 
-/* Copies what is a part of `all` bytes. */
-static inline void he_copy(unsigned char *dst, const unsigned char *src, int64_t n, int64_t all) {
-    if (all < STREAM_NBYTES) memcpy(dst, src, n);
-    else he_stream(dst, src, n);
-}
-
 static inline uint64_t he_pieces_of(int64_t nbytes) { return (uint64_t)((nbytes + PIECE_NBYTES - 1) / PIECE_NBYTES); }
 
 static inline int64_t he_now(void) {
@@ -227,7 +222,14 @@ static inline he_chunk_slot *he_chunk_slot_of(const he_group *g, int rank, uint3
     return &g->chunks[rank * CHUNK_SLOTS + number % CHUNK_SLOTS];
 }
 
-/* stream.c: as he_stream, to two places, which reads but once. */
+/* stream.c: a copy that stays in the caches. */
+void he_near(unsigned char *dst, const unsigned char *src, int64_t n);
+/* Copies what is a part of `all` bytes. */
+static inline void he_copy(unsigned char *dst, const unsigned char *src, int64_t n, int64_t all) {
+    if (all < STREAM_NBYTES) he_near(dst, src, n);
+    else he_stream(dst, src, n);
+}
+/* As he_stream, to two places, which reads but once. */
 void he_stream_to_both(unsigned char *dst, unsigned char *other, const unsigned char *src, int64_t n);
 /* futex.c */
 void he_wake(uint32_t *word);

@@ -4,7 +4,6 @@
 
 #include "channel.h"
 
-#define HE_READ_NBYTES (24LL << 20) /* from here on private memory is lent, too: a ring and the caches take smaller messages faster */
 enum { HE_IN_PROCESS = -1 };
 
 /* A message that is lent, as one of its two ranks knows it. */

@@ -7,6 +7,9 @@
  * A rank shows chunk k + 1 once all have reduced chunk k - 2, hence taken chunk k - 4: so six slots are enough. */
 #include "engine.h"
 
+#define TOLD_NBYTES (32LL << 10) /* what a root shows at a time */
+#define TOLD_AHEAD 16            /* pieces that nobody has taken yet; a few slots have room for them */
+
 typedef struct {
     int64_t at, n, slice; /* elements of the chunk; the first one's place; elements of a slice */
 } he_chunk;
@@ -65,7 +68,34 @@ static void take(he_group *g, const he_work *w, int64_t k) {
     }
 }
 
+/* Where the root shows piece k: in few places again and again, which stay in its cache. */
+static unsigned char *piece_of(const he_group *g, int root, int64_t k) {
+    int64_t each = CHUNK_NBYTES / TOLD_NBYTES, place = k % TOLD_AHEAD;
+    return he_chunk_slot_of(g, root, (uint32_t)(place / each))->data + place % each * TOLD_NBYTES;
+}
+
+/* A large HE_BROADCAST of private memory: the root shows piece after piece, each of which is a post of all ranks: of the root
+ * when it is shown, of others when it is taken. */
+static int broadcast(he_group *g, const he_work *w) {
+    int64_t nbytes = w->call.count * he_nbytes_of(w->call.dtype), all = (nbytes + TOLD_NBYTES - 1) / TOLD_NBYTES;
+    uint32_t first = g->posts;
+    int code = HE_OK, root = w->call.root;
+    for (int64_t k = 0; k < all; k++) {
+        int64_t at = k * TOLD_NBYTES, n = nbytes - at < TOLD_NBYTES ? nbytes - at : TOLD_NBYTES;
+        if (g->rank == root) {
+            if (k >= TOLD_AHEAD && (code = he_await_all(g, w, first + k - TOLD_AHEAD))) break;
+            he_near(piece_of(g, root, k), w->src + at, n);
+        } else {
+            if ((code = he_await(g, w, g->index[root], first + k))) break;
+            he_near(w->dst + at, piece_of(g, root, k), n);
+        }
+        he_post(g);
+    }
+    return code;
+}
+
 int he_run_sliced(he_group *g, const he_work *w) {
+    if (w->call.kind == HE_BROADCAST) return broadcast(g, w);
     int64_t chunks = (w->call.count + unit(w) - 1) / unit(w);
     uint32_t first = g->posts; /* the posts: show 0, show 1, reduce 0, show 2, reduce 1, ..., reduce of the last */
     int code = HE_OK;
