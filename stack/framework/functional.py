@@ -11,7 +11,7 @@ from stack.framework.layers import *
 from stack.framework.modes import no_grad
 from stack.framework.random import dropout
 from stack.framework.recorded import record
-from stack.framework.tensor import Tensor, apply, call
+from stack.framework.tensor import Tensor, apply, call_several
 
 for _expression in (attention.attended, norm.batch_norm_given, norm.instance_norm_own):
     record(_expression)
@@ -75,8 +75,7 @@ def batch_norm(
             raise TensorError("batch_norm: without training it needs running_mean and running_var")
         given = (running_mean, running_var, weight, bias, eps)
         return apply(norm.batch_norm_given, input, *given)
-    y: Tensor
-    y, mean, variance = call(norm.batch_norm_own, input, weight, bias, eps)
+    y, mean, variance = call_several(norm.batch_norm_own, input, weight, bias, eps)
     if running_mean is not None and running_var is not None:
         _follow(running_mean, mean, momentum)
         _follow(running_var, variance, momentum)

@@ -58,7 +58,8 @@ from stack.runtime.general import Sizing
 
 _PLAIN = frozenset(
     {"activation", "attention", "contract", "convolution", "elementwise", "index", "linear"}
-    | {"loss", "movement", "norm", "pool", "public", "reduce", "rotary", "sort", "special"}
+    | {"loss", "movement", "norm", "pool", "public", "reduce", "resample", "rotary", "sort"}
+    | {"special"}
 )
 """The modules of expressions whose results follow from operands alone: they draw no numbers, and
 look at no values but at those of indices, through `within`."""
@@ -285,6 +286,12 @@ class CellTape:
     def operated(self, operation: Any, *operands: Any) -> int:
         """As `operate`, of an operation with all of its operands. It is the meaning of what is
         compiled (`stack.recorder._walk`), which comes here where something is not as usual."""
+        key = self._key(operation, operands)
+        return -1 if key is None else self._appended(key)
+
+    def _key(self, operation: Any, operands: Sequence[Any]) -> Key | None:
+        """What an operation of these operands is on this tape; None where it cannot be on it. Sets
+        `tracked`."""
         key: list[Any] = [operation]
         tracked = False
         for x in operands:
@@ -296,22 +303,22 @@ class CellTape:
                 else:
                     n = x.number if x.recording is self else self._number(x)
                 if n < 0:
-                    return -1
+                    return None
                 key.append(n)
             elif kind in _NUMBERS:
                 key.append(number_key(x))
             elif x is None or kind in _NAMES or (kind is tuple and {*map(type, x)} <= {int}):
                 key.append(x)
             else:
-                return -1
+                return None
         if self._constants and self._constants.issuperset([o for o in key if type(o) is int]):
-            return -1  # it takes no memory before somebody asks
+            return None  # it takes no memory before somebody asks
         self.tracked = tracked and grad_enabled()
         if self.tracked:
             for i, x in enumerate(operands, 1):
                 if isinstance(x, Cell) and not x._requires_grad:
                     key[i] = self._stop(key[i])
-        return self._appended(tuple(key))
+        return tuple(key)
 
     def _appended(self, key: Key) -> int:
         try:
@@ -368,6 +375,19 @@ class CellTape:
                 return None
             found.append(n)
         return found
+
+    def operate_several(
+        self, expression: Callable[..., Any], args: tuple[Any, ...]
+    ) -> list[int] | None:
+        """As `operate`, for an operation that gives several values; None where it is not for this
+        tape."""
+        if autocast_dtype() is not None:
+            return None
+        if len(self.tape.inputs) > self._looked:
+            self._let_go()
+        key = self._key(expression, args)
+        found = None if key is None else self.several(*key)
+        return None if found is None or None in found else [n for n in found if n is not None]
 
     def several(self, operation: Callable[..., Any], *operands: Any) -> list[int | None] | None:
         """The numbers of an operation's results, None for one that is not there; None where the

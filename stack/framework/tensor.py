@@ -886,6 +886,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def copy_(self, source: Tensor | Scalar, non_blocking: builtins.bool = False) -> Tensor:
         """Take the values of another tensor, which broadcast, or a number. They are waited for when
         they are needed."""
+        alike = isinstance(source, Tensor) and source.value_type == self.value_type
+        if alike and not under_way and self._changed_on_tape(same, (source,), {}):
+            return self
         return self._change(_second, source)
 
     def fill_(self, value: Tensor | Scalar) -> Tensor:
@@ -947,7 +950,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def _change(self, function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
         """Give this tensor the function's result, in its own shape and element type."""
-        if not under_way and self._changed_on_tape(function, args, kwargs):
+        if not under_way and self._changed_on_tape(function, (self, *args), kwargs):
             return self
         node, _, tracked = evaluate(function, (self, *args), kwargs)
         name = function.__name__.strip("_")
@@ -959,7 +962,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def _changed_on_tape(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> builtins.bool:
-        """Whether the change is on a tape now; False where it is not for one."""
+        """Whether the change to the function's result is on a tape now; False where it is not for
+        one."""
         link = self.link
         if link is not None:
             source = link.source
@@ -968,7 +972,9 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         if self._requires_grad and not self.owns:
             return False
         tape = tape_of(self.device)
-        n = tape.operate(function, (self, *args), kwargs)
+        if link is not None and tape.number(link.source) < 0:
+            return False
+        n = tape.operate(function, args, kwargs)
         if n < 0 or tape.tracked or tape.tape.types[n] != self.value_type:
             return False
         tape.overwrite(self, n)
@@ -1433,6 +1439,19 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return Tensor(result, device, requires_grad=tracked and result.dtype.is_float)
     parts = [Tensor(n, device, requires_grad=tracked and n.dtype.is_float) for n in result]
     return type(result)(*parts) if isinstance(result, tuple) else tuple(parts)
+
+
+def call_several(expression: Callable[..., Any], first: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    """`call` for an expression whose values follow from its operands alone and are always as
+    many."""
+    if not under_way:
+        tape = tape_of(first.device)
+        numbers = tape.operate_several(expression, (first, *args))
+        if numbers is not None:
+            types, tracked = tape.tape.types, tape.tracked
+            return tuple([on_tape(tape, n, tracked and types[n].dtype.is_float) for n in numbers])
+    found: tuple[Tensor, ...] = call(expression, first, *args)
+    return found
 
 
 def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

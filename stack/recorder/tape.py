@@ -600,10 +600,12 @@ def _name(operation: Any) -> str:
 
 
 def _is_computed(made: Node) -> bool:
-    """Whether it is an operation's result: no operand itself, no constant, no window on such."""
+    """Whether it is an operation's result: no operand itself, no constant, no window on one."""
+    if made.op == "input":
+        return False
     while made.op in ("reshape", "permute", "expand", "slice"):
         made = made.srcs[0]
-    return made.op not in ("input", "const", "arange")
+    return made.op not in ("const", "arange")
 
 
 _APART = 1 << 44  # from the slots of requests and of leaves

@@ -53,6 +53,39 @@ def test_a_step_on_a_known_path_makes_no_node(engine, model):
     assert loss.recording.tape.tree.points == points
 
 
+def test_steps_with_batch_norms_stay_on_the_tape_and_give_what_torch_gives(engine):
+    weights = np.random.default_rng(0)
+    shapes = [(4, 2, 3, 3), (4,), (4,), (4,), (3, 144), (3,)]
+    start = [weights.normal(size=s).astype(np.float32) / 3 for s in shapes]
+    images, wanted = weights.normal(size=(5, 2, 8, 8)), weights.normal(size=(5, 3))
+
+    def trained(lib):
+        n = lib.nn
+        grown = (n.Upsample(scale_factor=2), n.AvgPool2d(2), n.Flatten())
+        model = n.Sequential(
+            n.Conv2d(2, 4, 3), n.BatchNorm2d(4), n.ReLU(), *grown, n.Linear(144, 3)
+        )
+        with lib.no_grad():
+            for p, drawn in zip(model.parameters(), start, strict=True):
+                p.copy_(lib.tensor(drawn))
+        x, y = (lib.tensor(a.astype(np.float32)) for a in (images, wanted))
+        optimizer, losses, taped = lib.optim.SGD(model.parameters(), lr=0.05), [], []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            taped.append(lib is ht and is_on_tape(loss) and is_on_tape(model[1].running_var))
+            losses.append(loss.item())
+        return losses, [t.detach().numpy() for t in model.state_dict().values()], taped
+
+    (ours, state, taped), (theirs, their_state, _) = trained(ht), trained(torch)
+    assert taped[2:] == [True, True], "the first steps begin with constants"
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+    for a, b in zip(state, their_state, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_what_was_computed_is_differentiated_on_the_next_tape(model):
     x, weight = ht.tensor(DATA), model[0].weight
     for _ in range(2):
