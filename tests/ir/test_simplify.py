@@ -187,10 +187,10 @@ def probes(dtype):
 
 
 @pytest.mark.parametrize("source", DType, ids=repr)
-@pytest.mark.parametrize("into", DType, ids=repr)
-def test_keeps_values_is_true_of_exactly_the_casts_that_lose_nothing(source, into):
+def test_keeps_values_is_true_of_exactly_the_casts_that_lose_nothing(source):
     values = np.array(probes(source), NUMPY[source])
     x = g.input(0, Type(values.shape, source))
-    (result,) = interpret([g.cast(x, into)], {x: values})
-    kept = [float(v) if into.is_float else int(v) for v in result.tolist()]
-    assert keeps_values(source, into) == (kept == probes(source))
+    for into in DType:
+        (result,) = interpret([g.cast(x, into)], {x: values})
+        kept = [float(v) if into.is_float else int(v) for v in result.tolist()]
+        assert keeps_values(source, into) == (kept == probes(source)), into

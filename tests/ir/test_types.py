@@ -143,10 +143,23 @@ def test_refusals_say_what_and_where(op, srcs, attrs, asked, message):
         infer(op, srcs, attrs, asked)
 
 
-@pytest.mark.parametrize("op", [r.name for r in OPS.values() if r.kind is not OpKind.LEAF])
 @pytest.mark.parametrize("dtype", DType, ids=repr)
-def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
-    row, index = OPS[op], t(I, 2)
+def test_an_operation_takes_exactly_the_element_types_that_it_claims(dtype):
+    for row in OPS.values():
+        if row.kind is OpKind.LEAF:
+            continue
+        srcs, attrs, asked = _fitting(row, dtype)
+        if dtype in row.dtypes:
+            assert infer(row.name, srcs, attrs, asked).size > 0, row.name
+        else:
+            with pytest.raises(GraphError, match=rf"^{row.name}\(.*takes"):
+                infer(row.name, srcs, attrs, asked)
+
+
+def _fitting(row, dtype):
+    """Operands of an element type, attributes and a type that is asked for, which fit an operator
+    but for that."""
+    op, index = row.name, t(I, 2)
     srcs = [t(dtype, 2, 2)] * (row.arity or 1)
     if op == "where":
         srcs[0] = t(B, 2, 2)
@@ -165,12 +178,7 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     good |= dict.fromkeys(("reverse", "tested", "kept"), False)
     attrs = {k: good[k] for k in row.attrs}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
-    asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)
-    if dtype in row.dtypes:
-        assert infer(op, srcs, attrs, asked).size > 0
-    else:
-        with pytest.raises(GraphError, match="takes"):
-            infer(op, srcs, attrs, asked)
+    return srcs, attrs, t(same_bits if op == "bitcast" else dtype, 2, 2)
 
 
 def f32(*shape):
