@@ -13,6 +13,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
+from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Any
@@ -67,6 +68,28 @@ class _Graph:
     def add(self, costs: Sequence[float] | Costs) -> int:
         self.own.append(np.asarray(costs, np.float64))
         return len(self.own) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """Variables, and a state for each to begin with; told apart by the digest of all numbers."""
+
+    digest: bytes
+    graph: _Graph = field(compare=False)
+    begun: tuple[int, ...] = field(compare=False)
+    sweeps: int = 24
+
+    @staticmethod
+    def of(graph: _Graph, begun: Sequence[int], sweeps: int) -> _Problem:
+        found, known = blake2b(), dict[int, bytes]()
+        for own in graph.own:
+            found.update(b"%d " % own.size + own.tobytes())
+        for a, b, table in graph.edges:
+            if id(table) not in known:  # many edges share one
+                known[id(table)] = blake2b(table.tobytes()).digest()
+            found.update(b"%d %d " % (a, b) + known[id(table)])
+        found.update(repr(begun).encode())
+        return _Problem(found.digest(), graph, tuple(begun), sweeps)
 
 
 _Offers = list[tuple[Placement, frozenset[Placement]]]
@@ -174,25 +197,9 @@ class Chooser:
         lazy = self._lazily()
         self._descend(lazy)
         found = []
-        for state in (self._states(lazy, graph, number, offers), _minimum(graph, sweeps)):
-            # A state for each variable, of at most the cost of those given: again and again
-            # variables that form a forest get the best states given all others, which is exact.
-            # The forests are drawn, and the same for equal graphs.
-            near: list[list[tuple[int, Costs]]] = [[] for _ in graph.own]
-            for a, b, table in graph.edges:
-                near[a].append((b, table))
-                near[b].append((a, table.T))
-            draw = np.random.default_rng(len(graph.own))
-            idle = 0
-            for turn in range(60):
-                order = _order(near, draw, turn)
-                before = [state[i] for i in order]
-                _settle_forest(graph, near, order, state)
-                idle = 0 if [state[i] for i in order] != before else idle + 1
-                if idle == 12:
-                    break
-            improved = state
-            chosen = {n: self.ways[n][improved[number[n]]] for n in self.order}
+        begun = self._states(lazy, graph, number, offers)
+        for state in _settled(_Problem.of(graph, begun, sweeps)):
+            chosen = {n: self.ways[n][state[number[n]]] for n in self.order}
             self._descend(chosen)
             self._gather_later(chosen)
             found.append(chosen)
@@ -410,6 +417,31 @@ def _minimum(graph: _Graph, sweeps: int) -> list[int]:
             found = _decoded(graph, ahead, behind, down)
             best = min(best, found)
     return best[1]
+
+
+@lru_cache(maxsize=8)
+def _settled(problem: _Problem) -> list[list[int]]:
+    """From the states to begin with, and from those of nearly least cost, states of at most their
+    cost: again and again variables that form a forest get the best states given all others, which
+    is exact. The forests are drawn, and the same for equal graphs. Whoever plans for other
+    budgets, ranks of one stage or shares comes with an equal problem, and it takes seconds."""
+    graph, found = problem.graph, []
+    near: list[list[tuple[int, Costs]]] = [[] for _ in graph.own]
+    for a, b, table in graph.edges:
+        near[a].append((b, table))
+        near[b].append((a, table.T))
+    for state in (list(problem.begun), _minimum(graph, problem.sweeps)):
+        draw = np.random.default_rng(len(graph.own))
+        idle = 0
+        for turn in range(60):
+            order = _order(near, draw, turn)
+            before = [state[i] for i in order]
+            _settle_forest(graph, near, order, state)
+            idle = 0 if [state[i] for i in order] != before else idle + 1
+            if idle == 12:
+                break
+        found.append(state)
+    return found
 
 
 def _order(near: list[list[tuple[int, Costs]]], draw: np.random.Generator, turn: int) -> list[int]:
