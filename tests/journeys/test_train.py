@@ -8,7 +8,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from matplotlib import image
 
 from stack.framework.checkpoints import TreeCheckpoints
 from tests.journeys.conftest import Commands, read_until, wait_until
@@ -50,6 +49,8 @@ def test_progress_loss_and_a_sample_are_shown(finished):
 
 
 def test_the_loss_curve_is_an_image_with_curves_in_it(finished):
+    from matplotlib import image  # noqa: PLC0415  not in each process that collects this
+
     pixels = image.imread(finished[0] / "out" / "loss.png")
     assert pixels.shape == (480, 840, 4)
     colours = np.unique(pixels.reshape(-1, 4), axis=0)
