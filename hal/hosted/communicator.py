@@ -31,6 +31,7 @@ from hal.hosted.session import Session
 from hal.hosted.watch import Doing
 from hal.hosted.wire import call_of, packed, unpacked, words_of
 
+_ENDED = "its process has ended, or no longer waits"
 _IDLE_S = 60.0
 _PATIENCE_S = 5.0
 """The least time that a rank has to bring its bytes once all have come to a call."""
@@ -317,6 +318,7 @@ class Communicator:
             del self.members[rank]
             if self._elsewhere is not None:
                 self._elsewhere.remove(rank)
+            self.went([rank])
         if self._elsewhere is not None and not self.members:
             self._elsewhere.close()
 
@@ -346,7 +348,7 @@ class Communicator:
             if self.met or (self._found and rank in self._seats):
                 # It has found all others, too: it has joined, and may have left at once
                 if rank not in self.gone:
-                    self.leave(rank, 0, self.words(rank, "its process has ended"))
+                    self.leave(rank, 0, self.words(rank, _ENDED))
             else:
                 self._found = False
                 self._seats.pop(rank, None)
@@ -553,7 +555,7 @@ class Communicator:
     def part(self) -> None:
         for rank, member in self.members.items():
             if rank not in self.gone:
-                self.tell("gone", rank, member.owes, text=self.words(rank, "its process has ended"))
+                self.tell("gone", rank, member.owes, text=self.words(rank, _ENDED))
 
     def _shared(self, rank: int, number: int, call: Collective) -> tuple[SharedCall, str]:
         shared = self._calls.setdefault(number, SharedCall(self, number, call))
