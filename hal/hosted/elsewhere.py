@@ -234,7 +234,8 @@ class Elsewhere:
         flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         try:
             data, descriptors, _, _ = socket.recv_fds(link, _MESSAGE_NBYTES, 1, flags)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionResetError):
+            # Who ends with something unread resets a link, of which one hears before what he said
             return
         except OSError:
             data, descriptors = b"", []

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -14,6 +15,8 @@ import pytest
 
 from hal.core.dtypes import DType
 from hal.core.values import Collective, CollectiveKind, ReduceKind
+from hal.hosted.elsewhere import Elsewhere
+from hal.hosted.lock import LOCK
 from hal.hosted.wire import words_of
 from hal_conformance.collectives import expected
 from tests.hosted.members import drawn
@@ -22,6 +25,51 @@ Kind = CollectiveKind
 SUM = Collective(Kind.ALL_REDUCE, DType.F32, 16)
 PATIENCE_S = 60.0
 _keys = count()
+
+
+class Ear:
+    """Whom links belong to: what it hears, in order."""
+
+    def __init__(self):
+        self.events = []
+
+    def came(self):
+        self.events.append("came")
+
+    def heard(self, message, descriptors):
+        self.events.append(message["say"])
+
+    def went(self, ranks):
+        self.events.append(("went", ranks))
+
+    def part(self):
+        self.events.append("part")
+
+
+def test_the_last_words_of_who_ends_with_something_unread_are_heard():
+    """The system tells of the end before it gives what was said."""
+    key, ears = f"test-{os.getpid()}-{next(_keys)}", (Ear(), Ear())
+    pair = [Elsewhere(key, ("tiny:0", "tiny:1"), ear) for ear in ears]
+
+    def until(ear, event):
+        end_s = time.monotonic() + PATIENCE_S
+        while event not in ear.events:
+            assert time.monotonic() < end_s
+            time.sleep(0.001)
+
+    with LOCK:
+        for rank, one in enumerate(pair):
+            one.add(rank)
+    for ear in ears:
+        until(ear, "came")
+    with LOCK:  # in which nobody reads
+        pair[0].tell({"say": "unread"})
+        pair[1].tell({"say": "last words"})
+        pair[1].close()
+    until(ears[0], ("went", [1]))
+    assert ears[0].events == ["came", "last words", ("went", [1])]
+    with LOCK:
+        pair[0].close()
 
 
 class Child:
