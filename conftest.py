@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection(session: pytest.Session) -> Iterator[object]:
     """Look for no garbage among what is collected: it is millions of objects that stay, and tests
     that look for garbage themselves would go through all of them each time. What comes later is
-    searched seldom: a twelfth of the tests' time went there.
+    searched seldom: up to a twelfth of a folder's time went there.
 
     Each of several workers begins with other folders than the rest: where nothing is compiled to
     bytecode yet, each finds what others have compiled meanwhile.
