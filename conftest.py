@@ -6,11 +6,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
-from hypothesis.internal.conjecture import providers
 
 from tests.draw import SEED  # before workers start, which inherit it
 
@@ -24,7 +24,10 @@ settings.load_profile("patient")
 
 # Hypothesis draws some numbers from the constants in the modules that are loaded at that time: so
 # what a test draws would follow from those before it, and each worker reads every module for it.
-providers._get_local_constants = lambda: providers._local_constants
+# It promises these names to nobody.
+providers: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
+if hasattr(providers, "_get_local_constants") and hasattr(providers, "_local_constants"):
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(tryfirst=True)  # before hypothesis's own plugin reads the option

@@ -14,7 +14,7 @@ from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.cases.kernels_sizes import affordable
+from hal_conformance.cases.kernels_sizes import FEWEST, affordable
 from hal_conformance.cases.kernels_tiles import whole_range
 from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
@@ -23,8 +23,6 @@ kernels_atomics = Cases("E", Level.CORE)
 
 TYPES = (DType.I32, DType.U32, DType.I64, DType.U64, DType.F32, DType.F64, DType.F16, DType.BF16)
 WIDTH, CELLS, INSTANCES = 12, 3, 40
-MET = 256
-"""So many instances are tried on the slowest device."""
 COMBINED: dict[str, Callable[[NDArray[Any]], Any]] = {"add": sum, "min": min, "max": max}
 
 
@@ -60,7 +58,7 @@ def _(rig: Rig, dtype: DType) -> None:
     """Thousands of instances add to three cells at once, for a part of a second: with few of
     them a device has no two under way, or none that meet."""
     need(rig, dtype)
-    instances = max(MET, affordable(rig, 1 << 17, 0.2))
+    instances = max(FEWEST, affordable(rig, 1 << 17, 0.2))
     if instances > rig.info.limits.grid[0]:
         raise expect.Unfit(f"a grid has {rig.info.limits.grid[0]} instances at most")
     arguments = {

@@ -14,7 +14,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.cases.kernels_sizes import affordable
+from hal_conformance.cases.kernels_sizes import FEWEST, affordable
 from hal_conformance.kernels import agree, computed, index_of, need, pairs
 from hal_conformance.rig import Rig
 
@@ -132,7 +132,7 @@ def _(rig: Rig, numbers: str) -> None:
     rounds_once(rig)
     if numbers == "denormal" and not rig.info.numeric.denormals:
         raise expect.Unfit("the device does not keep denormals of float32")
-    count = min(affordable(rig, 1 << 12, 0.2), rig.info.limits.grid[0])
+    count = min(max(FEWEST, affordable(rig, 1 << 12, 0.2)), rig.info.limits.grid[0])
     b = Builder("alike")
     x, y = b.buffer("x", F32), b.buffer("y", F32)
     z, begin = b.buffer("z", F32, reads=False, writes=True), mul(program_id(), WIDTH)

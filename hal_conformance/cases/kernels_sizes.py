@@ -37,6 +37,8 @@ kernels_sizes = Cases("E", Level.CORE)
 
 F16, F32, F64, BF16 = DType.F16, DType.F32, DType.F64, DType.BF16
 I8, I32, I64, U8 = DType.I8, DType.I32, DType.I64, DType.U8
+FEWEST = 256
+"""So many instances are tried on the slowest device."""
 _MOST_S = 5.0
 _FAR = (1 << 16) + 5
 

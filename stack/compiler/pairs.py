@@ -25,10 +25,6 @@ BLOCK = 256
 """Steps of a loop, and blocks of them, that are added one after the other where its size is
 data."""
 
-LONG = 4
-"""From so many times as many terms on as are added one after the other an odd number of them is
-added in blocks."""
-
 SERIAL_PRODUCTS = 64
 """Terms of a matmul over the rows of a batch that are added one after the other: few, so that small
 batches have such halves too; fewer take more time. (Here 64 take a tenth more than all, and 32 a
@@ -75,8 +71,6 @@ class Sums:
     apart: bool = False
     """Whether the two innermost halves are written one after the other: their loop's text twice,
     and one addition where a loop over both makes two, the first to nothing."""
-    in_blocks: bool = False
-    """Whether what has no more halves and is long all the same is added in blocks."""
 
     def over(
         self,
@@ -96,57 +90,30 @@ class Sums:
                 return [binary(op, x, y) for op, x, y in pairs]
 
             return b.loop(0, size, BLOCK, add_block, start)
-        most = max(1, size if self.serial is None else self.serial // hint(terms))
-        return self._part(b, index(0), size, most, step, start)
+        short = size if self.serial is None else halved(size, max(1, self.serial // hint(terms)))
+        return self._part(b, index(0), size, short, step, start)
 
     def _part(
         self,
         b: Builder,
         first: Node,
         size: int,
-        most: int,
+        short: int,
         step: Callable[..., Sequence[Node]],
         start: Sequence[Node],
     ) -> Sequence[Node]:
-        short = halved(size, most)
         if size == short:
-            return self._row(b, first, size, most, step, start)
+            return b.loop(0, size, 1, lambda i, *sums: step(add(first, i), *sums), start)
         half = size // 2
         if self.apart and half == short and start is self.neutral:
-            found = self._part(b, first, half, most, step, self.neutral)
-            other = self._part(b, add(first, half), half, most, step, self.neutral)
+            found = self._part(b, first, half, short, step, self.neutral)
+            other = self._part(b, add(first, half), half, short, step, self.neutral)
             return [binary(op, x, y) for op, x, y in zip(self.combine, found, other, strict=True)]
 
         def add_half(i: Node, *sums: Node) -> list[Node]:
             at = add(first, mul(i, half))
-            found = self._part(b, at, half, most, step, self.neutral)
+            found = self._part(b, at, half, short, step, self.neutral)
             pairs = zip(self.combine, sums, found, strict=True)
             return [binary(op, x, y) for op, x, y in pairs]
 
         return b.loop(0, 2, 1, add_half, start)
-
-    def _row(
-        self,
-        b: Builder,
-        first: Node,
-        size: int,
-        most: int,
-        step: Callable[..., Sequence[Node]],
-        start: Sequence[Node],
-    ) -> Sequence[Node]:
-        """What has no more halves."""
-
-        def add_terms(i: Node, *sums: Node) -> Sequence[Node]:
-            return step(add(first, i), *sums)
-
-        if not self.in_blocks or size < LONG * most:
-            return b.loop(0, size, 1, add_terms, start)
-
-        def add_block(at: Node, *sums: Node) -> list[Node]:
-            found = b.loop(0, most, 1, lambda i, *s: add_terms(add(at, i), *s), self.neutral)
-            pairs = zip(self.combine, sums, found, strict=True)
-            return [binary(op, x, y) for op, x, y in pairs]
-
-        whole = size - size % most
-        sums = b.loop(0, whole, most, add_block, start)
-        return b.loop(whole, size, 1, add_terms, sums) if whole < size else sums

@@ -19,6 +19,7 @@ from hal.hosted.elsewhere import Elsewhere
 from hal.hosted.lock import LOCK
 from hal.hosted.wire import words_of
 from hal_conformance.collectives import expected
+from tests.draw import sample
 from tests.hosted.members import drawn
 
 Kind = CollectiveKind
@@ -143,8 +144,11 @@ def calls(size):
     yield Collective(Kind.ALL_GATHER, DType.U8, 150_000)
 
 
+PLACES = [([0], [1]), ([0, 3], [1, 2]), ([1], [0, 2], [3])]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("places", [([0], [1]), ([0, 3], [1, 2]), ([1], [0, 2], [3])], ids=str)
+@pytest.mark.parametrize("places", sample("where ranks are", PLACES, 1), ids=str)
 def test_each_kind_gives_what_the_contract_says(places):
     with children(*places) as made:
         assert [child.line() for child in made] == ["joined"] * len(made)
@@ -189,7 +193,7 @@ def test_a_process_that_is_killed_in_a_call_of_the_driver_is_named_at_once(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", sample("who is killed", [0, 1], 1))
 def test_a_killed_process_is_named_at_once(killed):
     with children([0], [1], [2], timeout_s=300.0) as made:
         assert [child.line() for child in made] == ["joined"] * 3
@@ -204,7 +208,7 @@ def test_a_killed_process_is_named_at_once(killed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stopped", [0, 2])
+@pytest.mark.parametrize("stopped", sample("who does not come", [0, 2], 1))
 def test_a_process_that_does_not_come_is_named_at_the_deadline(stopped):
     with children([0], [1], [2], timeout_s=3.0) as made:
         assert [child.line() for child in made] == ["joined"] * 3

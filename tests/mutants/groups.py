@@ -9,7 +9,7 @@ import numpy as np
 from hal.core.errors import DeadlineExceeded, InvalidCall, Scope
 from hal.core.values import CollectiveKind, ReduceKind
 from hal.core.wrappers import checks
-from hal.hosted import arithmetic, groups, rendezvous
+from hal.hosted import arithmetic, communicator, groups, rendezvous
 from hal.hosted.lock import LOCK
 from tests.mutants.zoo import hook, mutant, world
 
@@ -129,16 +129,16 @@ def _():
     "collective.in_place",
 )
 def _():
-    real = rendezvous.combine
+    real = communicator.combine
 
-    def combine(call, ends, goes_on):
+    def combine(call, ends, *more):
         if call.kind is not Kind.BARRIER:
-            for end in ends:
+            for end in ends.values():
                 if end.dst == end.src:
                     end.write(bytes(end.dst.nbytes), lambda: None)
-        real(call, ends, goes_on)
+        real(call, ends, *more)
 
-    return patch.object(rendezvous, "combine", combine)
+    return patch.object(communicator, "combine", combine)
 
 
 @world(
@@ -166,31 +166,31 @@ def _():
     "collective.mismatch",
 )
 def _():
-    real = rendezvous.Communicator.join
+    real = communicator.Communicator.join
 
     def join(self, member, call):
         return real(self, member, call)[0], ""
 
-    return patch.object(rendezvous.Communicator, "join", join)
+    return patch.object(communicator.Communicator, "join", join)
 
 
 @world(
     "mismatch-fails-one", "fails a mismatch on the member alone that sees it", "collective.mismatch"
 )
 def _():
-    def disagree(self, shared, text):
+    def disagree(self, number, text):
         member = max(self.members.values(), key=lambda m: len(m.calls) * 100 + m.next_call)
-        failure = rendezvous._peer_lost(member, text)
-        member.fail(failure, shared.number)
+        failure = communicator._peer_lost(member, text)
+        member.fail(failure, number)
 
-    return patch.object(rendezvous.Communicator, "disagree", disagree)
+    return patch.object(communicator.Communicator, "disagree", disagree)
 
 
 @world("missing-is-nameless", "does not say which rank did not come", "collective.missing")
 def _():
-    real = rendezvous._peer_lost
+    real = communicator._peer_lost
     return patch.object(
-        rendezvous, "_peer_lost", lambda member, text: real(member, "a member is missing")
+        communicator, "_peer_lost", lambda member, text: real(member, "a member is missing")
     )
 
 
@@ -200,9 +200,9 @@ def _():
     "collective.missing",
 )
 def _():
-    real = rendezvous._peer_lost
+    real = communicator._peer_lost
     return patch.object(
-        rendezvous,
+        communicator,
         "_peer_lost",
         lambda member, text: replace(real(member, text), scope=Scope.OPERATION),
     )
@@ -212,7 +212,7 @@ def _():
     "waits-for-the-missing", "waits for ever for a member that does not come", "collective.missing"
 )
 def _():
-    return patch.object(rendezvous.SharedCall, "expire", lambda self, op, waited_s: None)
+    return patch.object(communicator.SharedCall, "expire", lambda self, op, waited_s: None)
 
 
 @world("join-does-not-name", "does not say which rank did not join", "group.missing")
@@ -224,7 +224,7 @@ def _():
 
 @world("join-leaves-its-chair", "keeps a member that gave up joining", "group.missing")
 def _():
-    return patch.object(rendezvous, "_withdraw", lambda communicator, member: None)
+    return patch.object(communicator.Communicator, "withdraw", lambda self, member: None)
 
 
 @world("any-peers", "lets members join that name other peers", "group.disagree")

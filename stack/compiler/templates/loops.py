@@ -10,6 +10,7 @@ lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from hal.core.dtypes import DType
@@ -57,8 +58,8 @@ Measured with 4, 8, 16 and 32 on 4096 squared."""
 STREAM, STREAM_NBYTES = 1 << 12, 1 << 17
 """Columns of an instance of such sums at most, and the bytes of those that it holds."""
 
-LANE_SERIAL = 128
-"""Terms in each lane of sums along rows that are added one after the other."""
+SIDE_SERIAL = 128
+"""Terms in each lane of sums along rows side by side that are added one after the other."""
 
 NEAR = 4
 """The most elements from one to the next along an axis that is read and written by vectors though
@@ -552,10 +553,7 @@ class _Loops:
         shape = (*row.shape, self.width) if vector_reduced else row.shape
         neutral = tuple(_neutral(r, shape) for r in sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
-        serial = self._serial(sums)
-        if vector_reduced and serial is not None:
-            serial *= LANE_SERIAL // SERIAL
-        accumulators = Sums(neutral, combine, serial, in_blocks=True)
+        accumulators = Sums(neutral, combine, self._serial(sums))
 
         def block(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
             return self._block(scope, roots, sums, acc)
@@ -595,8 +593,6 @@ class _Loops:
             return self._over_inner(inner, axes[1:], body, sums, carried)
 
         terms = prod(a.size for a in axes[1:])
-        if self.vector is not None and not self.vector_parallel:
-            terms *= max(LANE_SERIAL // SERIAL, hint(ceil_div(self.vector.size, self.width)))
         return list(sums.over(self.b, axes[0].size, terms, step, acc))
 
     def _over_vector(
@@ -609,22 +605,22 @@ class _Loops:
         v = self.vector
         assert v is not None
         full = v.size - v.size % self.width
+        if self.side is not None:  # fewer lanes have longer sums each
 
-        def block(i: Node, *carried: Node) -> list[Node]:
-            return body(self._tiled(scope, v, mul(i, self.width), None), carried)
+            def block(i: Node, *carried: Node) -> list[Node]:
+                return body(self._tiled(scope, v, mul(i, self.width), None), carried)
 
-        if self.side is not None:
-            return list(sums.over(self.b, v.size // self.width, 1, block, acc))
+            steps = sums if sums.serial is None else replace(sums, serial=SIDE_SERIAL)
+            return list(steps.over(self.b, v.size // self.width, 1, block, acc))
 
         def step(i: Node, *carried: Node) -> list[Node]:
             return body(self._tiled(scope, v, i, None), carried)
 
-        if is_fixed(v.size) and sums.serial is not None and full // self.width > sums.serial:
-            out = list(sums.over(self.b, full // self.width, 1, block, acc))
-        elif may_be_positive(full):
-            out = list(self.b.loop(0, full, self.width, step, acc))
-        else:
-            out = list(acc)
+        out = (
+            list(self.b.loop(0, full, self.width, step, acc))
+            if may_be_positive(full)
+            else list(acc)
+        )
         if divides(self.width, v.size):
             return out
 

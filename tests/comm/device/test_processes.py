@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.draw import sample
 from tests.hosted.joins import install
 from tests.launch.running import Folder
 
@@ -12,7 +13,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("devices", ["cpu:0,reference:0,cpu:0", "far:0,far:1,far:2"])
+@pytest.mark.parametrize(
+    "devices", sample("devices of ranks", ["cpu:0,reference:0,cpu:0", "far:0,far:1,far:2"], 1)
+)
 def test_random_calls_among_processes(devices, tmp_path, monkeypatch):
     """The latter in groups of their plugin's, several at once."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
