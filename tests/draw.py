@@ -42,6 +42,20 @@ def sample(what: str, items: Iterable[Item], count: int) -> list[Item]:
     return [every[i] for i in sorted(stream(what).sample(range(len(every)), count))]
 
 
+_LONG = (
+    *("budget of memory", "chosen experts", "gloo's tests", "kernels of a step"),
+    *("killed at random", "sanitized", "strategy", "two vendors", "unequal shares"),
+)
+"""Tests of 10 to 50 seconds each, of which a run has time for half."""
+_TURN = sample("long tests", _LONG, len(_LONG) // 2)
+
+
+def waits_its_turn(name: str) -> bool:
+    """Whether one of the long tests is left to other commits."""
+    assert name in _LONG, f"{name} is no long test"
+    return name not in _TURN
+
+
 VENDOR = sample("how a vendor begins", ("guide", *("trial",) * 3), 1)
 """Which of two long ways to a device this run goes: what the guide says, in an environment of its
 own, or two small devices, one of which trains. The guide installs all anew, which takes three times

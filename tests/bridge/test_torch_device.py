@@ -28,7 +28,7 @@ from stack.bridge.torch.handles import SHIFT  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
-from tests.draw import stream  # noqa: E402
+from tests.draw import stream, waits_its_turn  # noqa: E402
 
 bridge.register()
 
@@ -812,10 +812,12 @@ def told():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(waits_its_turn("two vendors"), reason="another run does this")
 def test_two_devices_of_two_vendors_train_in_one_process(told):
     assert told[:2] == ["hal:0 cpu:0 hal:0", "hal:1 reference:0 hal:1"]
 
 
+@pytest.mark.skipif(waits_its_turn("two vendors"), reason="another run does this")
 def test_linear_is_one_operator_with_all_its_derivatives(told):
     """Of which torch has none forwards for `linear` as one: then it is several, from that on."""
     assert told[2:] == ["derived"]

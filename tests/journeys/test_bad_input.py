@@ -10,6 +10,7 @@ import pytest
 
 import stack.framework as ht
 from stack.framework.checkpoints import TreeCheckpoints
+from tests.draw import waits_its_turn
 from tests.journeys.conftest import TEXT, Commands
 
 FULL_NBYTES = 40_000
@@ -63,6 +64,7 @@ def test_the_strategy_has_a_line_that_is_none(commands, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(waits_its_turn("budget of memory"), reason="another run does this")
 def test_the_budget_cannot_be_met_and_the_least_that_is_told_can(commands):
     commands.train("--memory", "much").assert_clear_error("'much' is no number of MiB above 0")
     ended = commands.train("--memory", "0.01")

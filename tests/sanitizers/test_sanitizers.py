@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw import sample, stream
+from tests.draw import sample, stream, waits_its_turn
 from tests.sanitizers.build import ROOT, Sanitizer, gcc
 from tests.sanitizers.run import obstacle, run, start
 
@@ -87,6 +87,7 @@ DRAWN = sample("sanitizers", RUNS, 1)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.skipif(waits_its_turn("sanitized"), reason="another run does this")
 def test_nothing_is_found(name):
     sanitizer, files = RUNS[name]
     skip_where_it_cannot_run(sanitizer)
