@@ -128,6 +128,7 @@ def test_the_cpu_plugin_stands_many_threads(sanitizer, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(waits_its_turn("sanitized"), reason="another run does this")
 def test_the_modules_are_the_instrumented_ones():
     """Of the run above, whose modules GCC compiles just once."""
     sanitizer, _ = RUNS[DRAWN[0]]
