@@ -35,6 +35,9 @@ _SLICE_S = 1.0
 _MESSAGE_NBYTES = 1 << 20
 _BACKLOG = 128
 
+_STRANGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What comes of words that are none of these processes'."""
+
 Message = dict[str, Any]
 
 
@@ -244,7 +247,7 @@ class Elsewhere:
             return
         try:
             self._take(link, json.loads(data), descriptors)
-        except (OSError, ValueError, KeyError):  # it says what no process of ours says
+        except _STRANGE:  # it says what no process of ours says
             if link in self._links:
                 self._lose(link)
 
@@ -258,6 +261,8 @@ class Elsewhere:
             case "away":
                 self._processes[self._links[link]].ranks.discard(message["rank"])
                 self._hears.went([message["rank"]])
+            case said if not self._links[link]:
+                raise ValueError(f"{said!r} before a greeting")
             case _:
                 self._hears.heard(message, descriptors)
 

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -47,17 +48,45 @@ class Ear:
         self.events.append("part")
 
 
+def until(ear, event):
+    end_s = time.monotonic() + PATIENCE_S
+    while event not in ear.events:
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+RUBBISH = (
+    b"3", b"[]", b"{", b"\xff", b"[" * 100_000, b'{"say": []}', b'{"say": "hello"}',
+    b'{"say": "hello", "process": "x", "peers": [], "ranks": 5}', b'{"say": "here", "rank": 1}',
+    b'{"say": "away", "rank": 0}', b'{"say": "disagrees", "text": "no"}',
+)  # fmt: skip
+
+
+def test_what_no_process_of_a_group_says_ends_its_own_link_alone():
+    key, ears = f"test-{os.getpid()}-{next(_keys)}", (Ear(), Ear())
+    one, other = (Elsewhere(key, ("tiny:0", "tiny:1"), ear) for ear in ears)
+    with LOCK:
+        one.add(0)
+    for rubbish in RUBBISH:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.settimeout(PATIENCE_S)
+            stranger.connect(one._address(0))
+            stranger.send(rubbish)
+            assert stranger.recv(1) == b"", rubbish[:60]
+    assert ears[0].events == []
+    with LOCK:
+        other.add(1)
+    for ear in ears:
+        until(ear, "came")
+    with LOCK:
+        one.close()
+        other.close()
+
+
 def test_the_last_words_of_who_ends_with_something_unread_are_heard():
     """The system tells of the end before it gives what was said."""
     key, ears = f"test-{os.getpid()}-{next(_keys)}", (Ear(), Ear())
     pair = [Elsewhere(key, ("tiny:0", "tiny:1"), ear) for ear in ears]
-
-    def until(ear, event):
-        end_s = time.monotonic() + PATIENCE_S
-        while event not in ear.events:
-            assert time.monotonic() < end_s
-            time.sleep(0.001)
-
     with LOCK:
         for rank, one in enumerate(pair):
             one.add(rank)
