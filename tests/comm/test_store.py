@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -305,6 +306,27 @@ def test_a_hold_of_a_store_that_is_gone_is_let_go_without_an_error():
     hold.release()
     assert not hold.there
     store.close()
+
+
+def test_what_went_with_a_store_is_free_in_the_next_one_at_its_address():
+    with StoreServer(TOKEN) as server:
+        port = server.port
+        store = Store(f"127.0.0.1:{port}", TOKEN, LONG_S)
+        lost = store.hold()
+        lost.set("key", b"lost", LONG_S)
+    until_s = time.monotonic() + LONG_S
+    while lost.there and time.monotonic() < until_s:
+        time.sleep(0.01)
+    with StoreServer(TOKEN, port=port) as server:
+        hold = store.hold()
+        hold.set("key", b"new", LONG_S)
+        lost.release()  # lets nothing go of what another holds
+        assert (server.value("key"), hold.there) == (b"new", True)
+        with pytest.raises(StoreError, match="is taken: this process has it"):
+            store.hold().set("key", b"", LONG_S)
+        hold.release()
+        assert server.value("key") is None
+        store.close()
 
 
 HOLDER = """

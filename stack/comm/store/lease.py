@@ -116,15 +116,16 @@ class _HeldKeys:
         self, connect: Callable[[], Link], name: str, key: bytes, value: bytes, until_s: float
     ) -> Lease:
         with self._lock:
-            if key in self._keys:
-                raise StoreError(f"the key {name!r} is taken: this process has it")
             lease = self._lease
             if lease is not None and not lease.lost:
+                if key in self._keys:
+                    raise StoreError(f"the key {name!r} is taken: this process has it")
                 try:
                     lease.ask(Code.LEASE, (key, value), until_s)
                 except LeaseLost:
                     lease = None
             if lease is None or lease.lost:
+                self._keys.clear()  # they went with the lease that had them
                 lease = self._lease = Lease(connect(), name, key, value, until_s)
             self._keys.add(key)
             return lease
@@ -134,11 +135,12 @@ class _HeldKeys:
             with suppress(StoreError):
                 for key in keys:
                     lease.ask(Code.DELETE, (key,), time.monotonic() + _LEAVE_S)
-            self._keys.difference_update(keys)
-            if lease is self._lease and not self._keys:
-                self._lease = None
-                with suppress(DeadlineExceeded):
-                    lease.release()
+            if lease is self._lease:
+                self._keys.difference_update(keys)
+                if not self._keys:
+                    self._lease = None
+                    with suppress(DeadlineExceeded):
+                        lease.release()
 
 
 _HELD: defaultdict[tuple[str, str], _HeldKeys] = defaultdict(_HeldKeys)

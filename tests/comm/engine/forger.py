@@ -48,6 +48,7 @@ class Forger:
         self._links = [socket.socket(fileno=fd) for fd in (links.life[0], *links.data[:2])]
         self._keys = links.life_keys[0], *links.data_keys[:2]
         self._numbers = [0, 0, 0]
+        self._hold = met.hold
 
     def sealed(self, lane, data, number=None):
         """A record as rank 1 sends it."""
@@ -83,6 +84,7 @@ class Forger:
     def close(self):
         for link in self._links:
             link.close()
+        self._hold.release()
 
 
 @contextmanager
