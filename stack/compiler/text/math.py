@@ -14,7 +14,7 @@ from hal.core.dtypes import DType
 from hal.tile.build import add, binary, bitcast, cast, fma, mul, sub, unary, where
 from hal.tile.node import Node
 from stack.compiler.text.powers import pow, rsqrt
-from stack.compiler.text.series import clamp, full, polynomial
+from stack.compiler.text.series import clamp, full, polynomial, polynomial_in_pairs
 
 ULP: Mapping[str, float] = MappingProxyType(
     {
@@ -23,7 +23,7 @@ ULP: Mapping[str, float] = MappingProxyType(
         "sin": 1.5,
         "cos": 1.5,
         "tanh": 2.0,
-        "erf": 2.3,
+        "erf": 2.1,
         "rsqrt": 1.5,
         "pow": 0.51,
     }
@@ -154,45 +154,31 @@ def _with_sign(size: Node, x: Node) -> Node:
     return bitcast(binary("or", bitcast(size, I32), sign), DType.F32)
 
 
-_ERF_NEAR = (
+_ERF = (
     0.12837916612625122,
-    -0.37612247467041016,
-    0.11279576271772385,
-    -0.02669508382678032,
-    0.004899643827229738,
-    -0.0005561852594837546,
+    0.5570429563522339,
+    0.016712335869669914,
+    -0.052714113146066666,
+    -0.0014919814420863986,
+    0.004102712031453848,
+    -0.0007109853904694319,
+    3.840375575236976e-05,
 )
-"""erf(x) / x - 1 as a polynomial in x**2 for |x| < 1."""
-_ERF_FAR = (
-    -0.0038544347044080496,
-    -1.6121230125427246,
-    -0.9442278742790222,
-    -0.12787215411663055,
-    0.021320350468158722,
-    -0.0016597133362665772,
-)
-"""log2(1 - erf(x)) for 1 <= x <= 4."""
-_EXP2 = (
-    1.0000001192092896,
-    0.6931472420692444,
-    0.240219846367836,
-    0.055502768605947495,
-    0.009680688381195068,
-    0.001341584837064147,
-)
-"""2**f for |f| <= 1/2."""
+"""8 (1 - (1 - erf(x)) ** (1 / 8)) / x - 1 for 0 <= x <= 4: of all powers the one that needs the
+fewest terms."""
 
 
 def erf(x: Node) -> Node:
-    """A polynomial up to 1; beyond, 1 - 2**q with a polynomial q, and x's sign."""
+    """1 - (1 - v / 8)**8 and x's sign: v by a polynomial, then three squarings, 1 - (1 - v / 2)**2
+    being v - v**2 / 4, which is never more than 1. Near zero all of these are nearly x, so that
+    what is added to x carries their errors, and denormals keep their last bit."""
     size = binary("min", unary("abs", x), 4.0)
-    q = polynomial(size, _ERF_FAR)
-    shifted = add(q, _EXPONENT_ROUNDER)
-    power = bitcast(binary("shl", bitcast(shifted, I32), 23), DType.F32)
-    rest = polynomial(sub(q, sub(shifted, _EXPONENT_ROUNDER)), _EXP2)
-    far = _with_sign(fma(unary("neg", rest), power, 1.0), x)
-    near = fma(polynomial(mul(x, x), _ERF_NEAR), x, x)
-    return where(binary("lt", size, 1.0), near, far)
+    more = mul(size, polynomial_in_pairs(size, _ERF))
+    for part in (1 / 16, 1 / 8):
+        value = add(size, more)
+        more = fma(mul(value, -part), value, more)
+    value = add(size, more)
+    return _with_sign(fma(mul(value, -1 / 4), value, value), x)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Node]] = {
