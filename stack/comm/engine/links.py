@@ -31,7 +31,7 @@ from hal.net.loop import turn
 from stack.comm.store import Store
 from stack.comm.world import host_and_port
 
-VERSION = 3
+VERSION = 4
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 LIFE = "life"
 DATA = ("programs", "messages")

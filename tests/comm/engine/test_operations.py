@@ -269,7 +269,7 @@ PIECE = 32 << 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [PIECE - 1, 16 * PIECE + 1, 61 * PIECE, (24 << 20) + 5])
+@pytest.mark.parametrize("n", [PIECE - 1, 16 * PIECE + 1, 61 * PIECE, (2 << 20) + 5])
 @pytest.mark.parametrize("size", [2, 3])
 def test_private_memory_is_told_from_each_root_wherever_it_lies(crew_of, size, n):
     given = [numbers(5, r, n, np.dtype(np.uint8)) for r in range(size)]

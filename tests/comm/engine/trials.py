@@ -31,6 +31,7 @@ CODES = (
     "[g.all_gather(x) for x in [np.zeros(50000)] for _ in range(10**7)][0].size",
     "[g.all_gather(x, y) for x, y in [(g.empty(1 << 20), g.empty(g.size << 20))]"
     " for _ in range(10**7)][0].size",
+    "[g.broadcast(x, k % g.size) for x in [np.zeros(1 << 20)] for k in range(10**7)][0].size",
     "[g.later.all_reduce(x).wait() for x in [np.zeros(50000)] for _ in range(10**7)][0].size",
     "[(g.later.send(x, (g.rank + 1) % g.size), g.receive(y, (g.rank - 1) % g.size))[0].wait()"
     " for x, y in [(g.empty(1 << 19), g.empty(1 << 19))] for _ in range(10**7)][0].size",

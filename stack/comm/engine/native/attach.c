@@ -1,13 +1,17 @@
-/* A collective of private memory that the kernel lets ranks of this host read in each other (cross-memory attach): each
- * takes what it needs out of the others' sources, so all need to wait for each other but once. Whether the
+/* A collective of private memory that the kernel lets ranks of this host reach in each other (cross-memory attach): each
+ * takes what it needs out of the others' sources, so all need to wait for each other but once. What a root has for others, or
+ * they for it, both sides copy: two cores move a large array nearly twice as fast as one. Whether the
  * kernel allows it is tried, once all are there for the first time, and told with each later call. */
-#include "engine.h"
+#include "channel.h"
 #include <errno.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #define WINDOW_NBYTES (128LL << 10) /* what is read of a source at a time, so that it is still in the cache when it is reduced */
 #define MOST_NBYTES (1LL << 30)
+#define SHUT (1u << 31)    /* of `visits`: there may be no more */
+#define SHUT_NS 1000000000 /* for who is at it: far longer than a visit takes, unless its process is stopped */
 
 static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
 
@@ -26,15 +30,23 @@ static int read_once(pid_t process, uint64_t from, void *to, int64_t nbytes) {
     return process_vm_readv(process, &mine, 1, &theirs, 1, 0) == nbytes;
 }
 
-/* Reads a number that each rank has put where its end says. */
+static int write_once(pid_t process, uint64_t to, const void *from, int64_t nbytes) {
+    struct iovec mine = {(void *)(uintptr_t)from, nbytes}, theirs = {(void *)(uintptr_t)to, nbytes};
+    return process_vm_writev(process, &mine, 1, &theirs, 1, 0) == nbytes;
+}
+
+/* Reads a number that a rank has put where its end says, and writes it there once more: the process, or 0. */
+static pid_t tried(he_group *g, int rank) {
+    const he_end *end = &g->ends[g->index[rank]];
+    uint64_t found = 0;
+    pid_t process = process_of(g, rank);
+    if (process <= 0 || !read_once(process, end->probe_at, &found, sizeof found) || found != end->probe) return 0;
+    return write_once(process, end->probe_at, &found, sizeof found) ? process : 0;
+}
+
 static int try_all(he_group *g) {
-    for (int i = 0; i < g->nlocal; i++) {
-        uint64_t found = 0;
-        if (i == g->here) continue;
-        he_peer *peer = &g->peers[g->ranks[i]];
-        peer->process = process_of(g, g->ranks[i]);
-        if (peer->process <= 0 || !read_once(peer->process, g->ends[i].probe_at, &found, sizeof found) || found != g->ends[i].probe) return 0;
-    }
+    for (int i = 0; i < g->nlocal; i++)
+        if (i != g->here && !(g->peers[g->ranks[i]].process = tried(g, g->ranks[i]))) return 0;
     return 1;
 }
 
@@ -50,16 +62,10 @@ void he_attach_offer(he_group *g) {
     g->ends[g->here].probe_at = (uint64_t)(uintptr_t)&g->probe;
 }
 
-/* Whether this process can read in that of one rank, which has shown that it is there; for the thread of messages. */
+/* Whether this process reaches that of one rank, which has shown that it is there; for the thread of messages. */
 int he_attach_one(he_group *g, int rank) {
     he_peer *peer = &g->peers[rank];
-    const he_end *end = &g->ends[g->index[rank]];
-    uint64_t found = 0;
-    if (!peer->lender) {
-        pid_t process = process_of(g, rank);
-        int reads = process > 0 && read_once(process, end->probe_at, &found, sizeof found) && found == end->probe;
-        peer->lender = reads ? process : -1;
-    }
+    if (!peer->lender && !(peer->lender = tried(g, rank))) peer->lender = -1;
     return peer->lender > 0;
 }
 
@@ -83,6 +89,35 @@ int he_read(he_group *g, const he_call *call, int process, int rank, uint64_t fr
         return code ? code : he_fail(g, reason, rank, g->rank, call, NULL, 0);
     }
     return HE_OK;
+}
+
+/* Writes to another rank's memory, unless that has shut it. */
+int he_write(he_group *g, const he_call *call, int process, int rank, uint64_t to, const unsigned char *from, int64_t nbytes) {
+    uint32_t *visits = &he_loan_of(g, g->rank, rank)->visits;
+    for (int64_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
+        if (atomic_load(&g->failed)) return he_look(g);
+        int may = !(__atomic_add_fetch(visits, 1, __ATOMIC_SEQ_CST) & SHUT) && atomic_load(&g->peers[rank].state) == HE_HERE;
+        int done = may && write_once(process, to + at, from + at, n), error = errno;
+        __atomic_sub_fetch(visits, 1, __ATOMIC_SEQ_CST);
+        if (done) continue;
+        int code = he_look(g), reason = !may ? HE_LEFT : error == ESRCH ? HE_ENDED : HE_UNREADABLE;
+        return code ? code : he_fail(g, reason, rank, g->rank, call, NULL, 0);
+    }
+    return HE_OK;
+}
+
+/* From here on nobody writes in this process any more: its memory is its own again before a call that has failed returns, or the
+ * group is gone. Waits for whoever is at it; a rank whose process is stopped just there could still write once it goes on. */
+void he_shut(he_group *g) {
+    int64_t until_ns = he_now() + SHUT_NS;
+    for (int i = 0; i < g->nlocal; i++) {
+        if (i == g->here) continue;
+        uint32_t *visits = &he_loan_of(g, g->ranks[i], g->rank)->visits;
+        __atomic_fetch_or(visits, SHUT, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(visits, __ATOMIC_SEQ_CST) & ~SHUT && atomic_load(&g->peers[g->ranks[i]].state) == HE_HERE && he_now() < until_ns)
+            sched_yield();
+    }
 }
 
 static int read_from(he_group *g, const he_work *w, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
@@ -121,16 +156,47 @@ static int reduce(he_group *g, const he_work *w, uint32_t number, int64_t at, in
     return code;
 }
 
+/* What this rank has for itself. */
+static void take_own(he_group *g, const he_work *w) {
+    int64_t size = he_nbytes_of(w->call.dtype), n = he_part_count(g, w, g->rank, g->rank) * size;
+    const unsigned char *src = w->src + he_part_in_src(g, w, g->rank, g->rank) * size;
+    unsigned char *dst = w->dst + he_part_in_dst(g, w, g->rank, g->rank) * size;
+    if (n && dst != src) he_copy(dst, src, n, n);
+}
+
 static int pull(he_group *g, const he_work *w, uint32_t number) {
     int64_t size = he_nbytes_of(w->call.dtype);
     int code = HE_OK;
-    for (int k = 0; k < g->size && !code; k++) {
+    take_own(g, w);
+    for (int k = 1; k < g->size && !code; k++) {
         int r = (g->rank + k) % g->size;
         int64_t from = he_part_in_src(g, w, r, g->rank) * size, n = he_part_count(g, w, r, g->rank) * size;
         unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
-        if (r != g->rank && n) code = read_from(g, w, r, said_by(g, r, number)->src_at + from, dst, n);
-        else if (n && dst != w->src + from) he_copy(dst, w->src + from, n, n);
+        if (n) code = read_from(g, w, r, said_by(g, r, number)->src_at + from, dst, n);
     }
+    return code;
+}
+
+/* Copies pieces of what the root has for a rank, or that for the root, until none is left. */
+static int pass(he_group *g, const he_work *w, uint32_t number, int other) {
+    int root = w->call.root, from = w->call.kind == HE_GATHER ? other : root, to = w->call.kind == HE_GATHER ? root : other, code = HE_OK;
+    int64_t size = he_nbytes_of(w->call.dtype), nbytes = he_part_count(g, w, from, to) * size, n;
+    int64_t most = (int64_t)he_pieces_at_once(nbytes) * PIECE_NBYTES;
+    uint64_t src = said_by(g, from, number)->src_at + he_part_in_src(g, w, from, to) * size;
+    uint64_t dst = said_by(g, to, number)->dst_at + he_part_in_dst(g, w, from, to) * size, *pieces = &g->ends[g->index[other]].pieces;
+    for (int64_t at; !code && (at = he_claim(pieces, number) * most) < nbytes;) {
+        n = nbytes - at < most ? nbytes - at : most;
+        if (g->rank == to) code = read_from(g, w, from, src + at, (unsigned char *)(uintptr_t)dst + at, n);
+        else code = he_write(g, &w->call, g->peers[to].process, to, dst + at, (const unsigned char *)(uintptr_t)src + at, n);
+    }
+    return code;
+}
+
+static int pass_all(he_group *g, const he_work *w, uint32_t number) {
+    int code = HE_OK;
+    if (g->rank != w->call.root) return pass(g, w, number, g->rank);
+    take_own(g, w);
+    for (int k = 1; k < g->size && !code; k++) code = pass(g, w, number, (g->rank + k) % g->size);
     return code;
 }
 
@@ -138,6 +204,7 @@ int he_run_attached(he_group *g, const he_work *w, uint32_t number) {
     int64_t at = he_part_in_src(g, w, 0, g->rank), n = he_part_count(g, w, 0, g->rank);
     int code;
     if (w->call.kind == HE_REDUCE_SCATTER) code = reduce(g, w, number, at, n, w->dst);
+    else if (he_is_rooted(w->call.kind)) code = pass_all(g, w, number);
     else code = pull(g, w, number);
     if (code) return code;
     he_post(g); /* nobody may change its memory before all have read it */

@@ -6,12 +6,15 @@
 
 #include "frame.h"
 
+enum { HE_IN_PROCESS = -1 };
+
 /* The lent message that is copied between two ranks: it has a mark, which no other one of theirs has. The receiver writes
- * `dst`, then `open`, then, once all is there, `ended`. It has told by `reads` before whether it can read in the sender's process. */
+ * `dst`, then `open`, then, once all is there, `ended`. It has told by `reaches` before whether it can read in the sender's process.
+ * `visits` counts what the sender writes in the receiver's process now, for a message or a collective. */
 typedef struct {
     _Alignas(LINE) uint64_t open, ended;
-    uint32_t reads;
-    he_place dst;                    /* id 0: in private memory */
+    uint32_t reaches, visits;
+    he_place dst;                    /* of id HE_IN_PROCESS: an address in the receiver's process */
     _Alignas(LINE) uint64_t pieces;  /* taken by either rank */
     _Alignas(LINE) uint64_t copied;  /* of these, copied */
 } he_loan;

@@ -51,6 +51,7 @@ static void tell(he_group *g, he_work *w) {
     if (w->small || !separate(g, w)) return;
     said->attached = g->attach == HE_ATTACHED;
     said->src_at = (uint64_t)(uintptr_t)w->src;
+    said->dst_at = (uint64_t)(uintptr_t)w->dst;
     if (w->src) said->src = he_place_of(g, w->src);
     int others_write = w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_ALL_GATHER || he_is_rooted(w->call.kind);
     if (w->dst && others_write) said->dst = he_place_of(g, w->dst);
@@ -124,7 +125,7 @@ static int way_of(he_group *g, const he_work *w) {
     he_attach_try(g);
     if (he_direct(g, w, w->number)) return HE_BY_MAPPING;
     int kind = w->call.kind, attached = he_attached(g, w, w->number);
-    if (kind == HE_BROADCAST && (!attached || w->call.count * he_nbytes_of(w->call.dtype) < HE_READ_NBYTES)) return HE_BY_SLICES;
+    if (kind == HE_BROADCAST && (!attached || w->call.count * he_nbytes_of(w->call.dtype) < HE_ATTACH_NBYTES)) return HE_BY_SLICES;
     /* what is not reduced and fits into one step goes through the cache faster than page by page through the kernel */
     if (attached && (he_reduces(kind) || he_step_count(g, w) > 1)) return HE_BY_READING;
     return kind == HE_ALL_REDUCE || kind == HE_REDUCE ? HE_BY_SLICES : HE_BY_STEPS;

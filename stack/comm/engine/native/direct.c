@@ -90,19 +90,17 @@ static void reduce_block(const he_group *g, const he_work *w, unsigned char **sr
     }
 }
 
-/* The next piece of call `number` that nobody has taken yet. All have come to the call before one takes a piece, so no
- * one still takes pieces of another call. */
-static int64_t claim(he_group *g, uint32_t number) {
-    uint64_t next, seen = __atomic_load_n(&g->head->pieces, __ATOMIC_RELAXED);
+int64_t he_claim(uint64_t *pieces, uint32_t number) {
+    uint64_t next, seen = __atomic_load_n(pieces, __ATOMIC_RELAXED);
     do next = seen >> 32 == number ? seen + 1 : ((uint64_t)number << 32) + 1;
-    while (!__atomic_compare_exchange_n(&g->head->pieces, &seen, next, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    while (!__atomic_compare_exchange_n(pieces, &seen, next, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return (int64_t)(uint32_t)next - 1;
 }
 
 /* Whoever has time takes the next piece: a rank that has to wait for its core holds the others up but by one. */
 static int reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
     int64_t count = w->call.count, piece = PIECE_NBYTES / he_nbytes_of(w->call.dtype), n;
-    for (int64_t begin; (begin = claim(g, number) * piece) >= 0 && begin < count;) {
+    for (int64_t begin; (begin = he_claim(&g->head->pieces, number) * piece) >= 0 && begin < count;) {
         if (atomic_load(&g->failed)) return he_look(g);
         int64_t end = begin + piece < count ? begin + piece : count;
         for (int64_t i = begin; i < end; i += n) {
@@ -170,7 +168,7 @@ static int copy_part(he_group *g, const he_work *w, uint32_t number, int from, i
                      unsigned char **dsts, int64_t *first, int64_t *mine) {
     int64_t nbytes = 0;
     for (int r = to; r < end && !nbytes; r++) nbytes = dealt_nbytes(g, w, from, r);
-    for (int64_t at; (at = (*mine - *first) * PIECE_NBYTES) < nbytes; *mine = claim(g, number)) {
+    for (int64_t at; (at = (*mine - *first) * PIECE_NBYTES) < nbytes; *mine = he_claim(&g->head->pieces, number)) {
         if (atomic_load(&g->failed)) return he_look(g);
         copy_piece(g, w, from, to, end, srcs, dsts, at, nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES);
     }
@@ -179,7 +177,7 @@ static int copy_part(he_group *g, const he_work *w, uint32_t number, int from, i
 }
 
 static int copy_dealt(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
-    int64_t first = 0, mine = claim(g, number);
+    int64_t first = 0, mine = he_claim(&g->head->pieces, number);
     int at_once = he_for_each(w->call.kind) ? 1 : g->size, code = HE_OK; /* else all take the same */
     if (he_is_rooted(w->call.kind) && g->rank == w->call.root) pull_from(g, w, g->rank, srcs);
     for (int from = 0; from < g->size; from++)

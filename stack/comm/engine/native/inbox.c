@@ -84,10 +84,10 @@ static int next_head(he_group *g, int peer, const he_queue *q, he_frame *came, i
     return !wrong;
 }
 
-/* Tells a rank of this host that sends large private memory whether the next one can be read there. */
-static void try_reading(he_group *g, int peer, const he_frame *came) {
-    if (g->peers[peer].remote || g->peers[peer].lender || he_is_lent(came) || came->nbytes < HE_READ_NBYTES) return;
-    __atomic_store_n(&he_loan_of(g, peer, g->rank)->reads, (uint32_t)he_attach_one(g, peer), __ATOMIC_RELEASE);
+/* Tells a rank of this host that sends large private memory whether the next one can be read there, and its own written. */
+static void try_reaching(he_group *g, int peer, const he_frame *came) {
+    if (g->peers[peer].remote || g->peers[peer].lender || he_is_lent(came) || came->nbytes < HE_ATTACH_NBYTES) return;
+    __atomic_store_n(&he_loan_of(g, peer, g->rank)->reaches, (uint32_t)he_attach_one(g, peer), __ATOMIC_RELEASE);
 }
 
 /* Keeps a message that no receive waits for yet. A rank that sends more of them than there is room for has flooded this
@@ -117,7 +117,7 @@ static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     if (!he_message_first(g, 2 * peer + 1) && !he_message_first(g, he_from_anybody(g))) return HE_OK;
     if (!next_head(g, peer, q, &came, &code)) return code;
     q->came++;
-    try_reading(g, peer, &came);
+    try_reaching(g, peer, &came);
     he_message_work *m = wanted(g, peer, q, posted, came.call.digest);
     if (!m) return keep(g, peer, q, &came);
     expect(m, &came);
@@ -181,7 +181,7 @@ int he_inbox_alone(he_group *g, int peer, he_message_work *m) {
     for (int k = 0; k < LOOKS && !next_head(g, peer, q, &came, &code) && !code; k++) he_relax();
     if (code || !next_head(g, peer, q, &came, &code) || came.call.digest != m->work.call.digest) return code;
     q->came++;
-    try_reading(g, peer, &came);
+    try_reaching(g, peer, &came);
     expect(m, &came);
     return receive(g, peer, &m->transfer, &m->lent, m->work.dst, &moved);
 }

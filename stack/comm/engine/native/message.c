@@ -46,7 +46,7 @@ static int send_some(he_group *g, int peer, he_message_work *m, int *moved) {
     const unsigned char *data = m->lent.nbytes ? (const unsigned char *)&m->lent.src : m->work.src;
     int code = he_send(g, HE_MESSAGES, peer, &m->transfer, data, moved);
     if (code || !m->lent.nbytes || !he_is_done(&m->transfer)) return code;
-    return he_lend(g, peer, m->work.call.sequence, &m->lent, m->work.src, moved);
+    return he_lend(g, peer, &m->work.call, &m->lent, m->work.src, moved);
 }
 
 static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
@@ -212,8 +212,8 @@ static int queue_of(const he_group *g, int kind, int peer) {
 static he_lent lent_of(he_group *g, int kind, int64_t nbytes, const void *buffer, int peer) {
     int may = kind == HE_SEND && nbytes >= HE_LENT_NBYTES && !g->peers[peer].remote;
     he_place src = may ? he_place_of(g, buffer) : (he_place){0, 0};
-    int reads = may && !src.id && nbytes >= HE_READ_NBYTES && __atomic_load_n(&he_loan_of(g, g->rank, peer)->reads, __ATOMIC_ACQUIRE);
-    if (reads) src = (he_place){HE_IN_PROCESS, (int64_t)(uintptr_t)buffer};
+    int reaches = may && !src.id && nbytes >= HE_ATTACH_NBYTES && __atomic_load_n(&he_loan_of(g, g->rank, peer)->reaches, __ATOMIC_ACQUIRE);
+    if (reaches) src = (he_place){HE_IN_PROCESS, (int64_t)(uintptr_t)buffer};
     return (he_lent){.nbytes = src.id ? nbytes : 0, .src = src};
 }
 
@@ -277,6 +277,7 @@ static int begin_alone(he_group *g, int queue, he_message_work *m, int *code) {
     if ((*code = he_look(g))) return 1;
     if (queue % 2) *code = he_inbox_alone(g, queue / 2, m);
     else *code = send_some(g, queue / 2, m, &moved);
+    if (*code) he_shut(g);
     return *code || he_has_moved(&m->transfer, &m->lent);
 }
 

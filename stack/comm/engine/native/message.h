@@ -4,8 +4,6 @@
 
 #include "channel.h"
 
-enum { HE_IN_PROCESS = -1 };
-
 /* A message that is lent, as one of its two ranks knows it. */
 typedef struct {
     int64_t nbytes;    /* of its elements; 0: it is not lent */
@@ -34,7 +32,7 @@ he_message_work *he_message_first(he_group *g, int queue);
 void he_message_finish(he_group *g, int queue, he_work *w, int code);
 /* lend.c: what can be done now for a lent message of which the other rank knows, and for one that has been told; they set
  * `moved` if anything was done, and give the code of a failure. */
-int he_lend(he_group *g, int peer, int64_t number, he_lent *lent, const unsigned char *src, int *moved);
+int he_lend(he_group *g, int peer, const he_call *call, he_lent *lent, const unsigned char *src, int *moved);
 int he_borrow(he_group *g, int peer, const he_frame *frame, he_lent *lent, unsigned char *dst, int *moved);
 /* inbox.c */
 /* A receive that has no place in a queue: what there is of the next message, where that is for it; `m` has not moved else. */

@@ -2,8 +2,6 @@
 #include "channel.h"
 #include <sys/mman.h>
 
-#define VERSION 2
-
 static size_t ends_nbytes(int nlocal) { return (sizeof(he_head) + nlocal * sizeof(he_end) + 4095) / 4096 * 4096; }
 
 static size_t slots_nbytes(int n) { return n * (STEP_SLOTS * sizeof(he_step_slot) + CHUNK_SLOTS * sizeof(he_chunk_slot)); }

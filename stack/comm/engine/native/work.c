@@ -7,6 +7,7 @@
 #define IDLE_NS 500000000LL
 
 void he_work_finish(he_work *w, int code) {
+    if (code) he_shut(w->group);
     w->status = code;
     __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&w->sleepers, __ATOMIC_SEQ_CST)) he_wake(&w->done);
@@ -179,7 +180,9 @@ int he_collective(he_group *g, const he_call *call, const he_route *route, void 
     if (!work_of(&w, g, call, route, dst, src, counts, timeout_ns))
         return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
     int code = do_now(g, &w);
-    if (code != HE_PENDING) he_program_free(w.program);
+    if (code == HE_PENDING) return code;
+    he_program_free(w.program);
+    if (code) he_shut(g);
     return code;
 }
 

@@ -227,14 +227,15 @@ static void fuzz_loan(void) {
     unsigned char *src = malloc(HE_LENT_NBYTES);
     he_lent lent = {.nbytes = HE_LENT_NBYTES};
     he_loan *loan = he_loan_of(g, g->rank, NEAR);
+    he_call call = {.kind = HE_SEND, .root = NEAR};
     int moved, code = 0;
     share_near();
     for (int k = 0; k < 4 && !code && !lent.ended; k++) {
-        *loan = (he_loan){.open = below(8) ? 1 : (uint64_t)odd(), .dst = {below(6) ? 1 : odd(), below(2) ? below(3) : odd()}};
+        *loan = (he_loan){.open = below(8) ? 1 : (uint64_t)odd(), .dst = {below(6) ? 1 - below(3) : odd(), below(2) ? below(3) : odd()}};
         loan->pieces = below(2) ? (uint64_t)below(20) : (uint64_t)odd();
         loan->copied = below(2) ? (uint64_t)below(20) : (uint64_t)odd();
         loan->ended = below(4) ? 0 : (uint64_t)odd();
-        code = he_lend(g, NEAR, 0, &lent, src, &moved);
+        code = he_lend(g, NEAR, &call, &lent, src, &moved);
         frames++;
     }
     require(!code || g->failure.rank == NEAR, "blame for a rank that said nothing");
