@@ -65,6 +65,21 @@ def test_blocks_that_no_row_sees_change_nothing(lo: int, hi: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_mask_of_keys_in_another_order_is_stored_as_it_is_for_one_row() -> None:
+    """Keys that were gathered from parts, as by ranks: no loop over all of them reads it."""
+    rows, keys = 34, 66
+    parts = g.input(3, Type((33, 2), DType.BOOL))
+    kept = g.reshape(g.permute(parts, (1, 0)), (1, keys))
+    out, inputs = attention((rows, 3), keys, False, mask=g.expand(kept, (rows, keys)))
+    rng = np.random.default_rng(6)
+    arrays = [rng.standard_normal(n.shape).astype(np.float32) for n in inputs]
+    mask = rng.random((33, 2)) < 0.6
+    (found,), program = run_lowered([out], [*inputs, parts], [*arrays, mask])
+    expected = attention_of(*arrays, False, mask=mask.T.reshape(1, keys))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert sum(program.temps) <= keys
+
+
 def test_a_panel_of_rows_does_not_read_what_the_panels_behind_it_see_alone() -> None:
     rows, panel = 32, 16
     arrays = [np.random.default_rng(7).standard_normal((rows, 3), np.float32) for _ in range(3)]

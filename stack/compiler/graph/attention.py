@@ -20,7 +20,9 @@ from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.operands import operand
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Group, Space, solved
+from stack.ops import OPS
 from stack.ops.attention import LEAVES, expressions, over_leaves
+from stack.ops.operator import OpKind
 
 MOST_COLUMNS = 128
 """Columns of q and of v up to which rows of them are kept in a scratchpad."""
@@ -217,6 +219,7 @@ def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | 
     leaves = tuple(n for n in with_leaf if n.op in LEAVES)
     q, k, v, *rest = root.srcs
     is_flat, has_given = root.op != "attention", root.op == "attention_gradients"
+    beside = _beside_scores(root, homes)
 
     def read(space: Space) -> tuple[Nest, Attention] | Want:
         nest = cluster.over(space, homes)
@@ -234,6 +237,8 @@ def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | 
 
         operands = over(q, m, depth), over(k, depth, keys), over(v, keys, n)
         given = over(rest[0], m, n) if has_given else None
+        for x in beside:
+            over(x, m, keys)
         exponent, *inner = (over(x, m, keys) for x in expressions(root))
         return walk.first or (
             nest,
@@ -245,6 +250,25 @@ def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | 
 
     found = solved(cluster.nest.space, read)
     if isinstance(found, Materialise):
-        return found
+        return Materialise(beside.get(found.node, found.node))
     cluster.nest = found[0]
     return found[1]
+
+
+def _beside_scores(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Node]:
+    """What an attention's expressions read besides scores, and what of it gets a buffer where it
+    cannot be read: as small as it is before it is expanded to a square. What is computed of scores
+    has no buffer."""
+    scores = over_leaves(expressions(root))
+    stack, seen = [x for x in expressions(root) if x.shape], set[Node]()
+    found: dict[Node, Node] = {}
+    while stack:
+        n = stack.pop()
+        if n in seen or n.op in LEAVES:
+            continue
+        seen.add(n)
+        if n in scores or (OPS[n.op].kind is OpKind.ELEMENTWISE and n not in homes):
+            stack += n.srcs
+        else:
+            found[n] = n.srcs[0] if n.op == "expand" else n
+    return found
