@@ -292,8 +292,9 @@ class _Rewriting:
                     if local:
                         pieces.append(g.pad(x, (0,), (local - x.shape[0],)))
                 return joined(pieces, n)
-            case "pad":
-                return g.pad(srcs[0], (0,), (type.shape[0] - srcs[0].shape[0],))
+            case "pad":  # of the one part, which another rank may own
+                own = srcs if type.shape[0] else ()
+                return joined([g.pad(x, (0,), (type.shape[0] - x.shape[0],)) for x in own], n)
             case "reshape":
                 return srcs[0]
             case _:
