@@ -19,8 +19,6 @@ from stack.framework import modes, store
 from stack.framework.capture import Argument, Captured, capture, cell_of
 from stack.framework.cell import (
     Cell,
-    become,
-    contexts,
     rebind,
     take_over,
     tracing,
@@ -30,9 +28,16 @@ from stack.framework.devices import default_device, engine
 from stack.framework.errors import GradientError, TensorError, name_of, where_called
 from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
-from stack.framework.realize import array_of, compute, isolate, realize, realize_leaves
+from stack.framework.realize import (
+    array_of,
+    compute,
+    compute_before,
+    isolate,
+    realize,
+    realize_leaves,
+)
 from stack.framework.request import depends
-from stack.framework.spread import GradientOf, divisions, parts
+from stack.framework.spread import GradientOf
 from stack.framework.tensor import Tensor
 from stack.framework.tree import LEAF, flatten, unflatten
 from stack.framework.within import Values, forget, values_of
@@ -42,11 +47,6 @@ from stack.runtime.plan import Bound, Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-PART = (
-    "a tensor was to be computed of values of which this rank had a part, and these have changed "
-    "since: compute it in a captured function, or within `gathered()` of what `parallel` gave"
-)
 
 NOTES = 200
 """How many traces are told."""
@@ -369,13 +369,7 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
             call.need.check(values, call.sizes(captured.sizes))
     written = _held_apart(captured) if captured.held or captured.states else set[Node]()
     if written:
-        # Compute what is pending on values that are about to be overwritten.
-        for context in list(contexts):
-            for cell in context.pending():
-                # Whether the cell stands for what a thread's trace gives it, and has no value yet.
-                trace = context.trace
-                if not (trace is not None and (cell.serial >= trace.born or cell in trace.old)):
-                    _compute_before(cell, written)
+        compute_before(written)
         for found in store.leaves.keyrefs():
             n = found()
             if n is not None and depends([n], written, through_known=True):
@@ -423,24 +417,6 @@ def _held_apart(captured: Captured) -> set[Node]:
         realize(*cells)
         isolate(c for c in cells if c.node not in store.arrays)
     return {c.node for c in (*captured.states, *gathered) if c.link is None}
-
-
-def _compute_before(cell: Cell, written: set[Node]) -> None:
-    n = cell.node
-    if divisions and depends([n], parts) and depends([n], written, through_known=True):
-        become(cell, store.lost(n.type, PART))
-        cell.require_grad(False)
-        cell.settled()
-    elif not cell.requires_grad or cell.owns:
-        if depends([n], written):
-            isolate([cell])
-    elif depends([n], written, through_known=True):
-        # It could still be differentiated by what is overwritten; now it is a plain value.
-        array = compute([n], cell.device)[0]
-        with store.lock:
-            if cell.node is n:
-                become(cell, store.holding(array))
-                cell.require_grad(False)
 
 
 def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:

@@ -22,6 +22,7 @@ from stack.framework.cell import (
     Cell,
     become,
     check_crossing,
+    contexts,
     here,
     owners,
     root,
@@ -34,6 +35,11 @@ from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
 from stack.framework.request import Inlining, depends
 from stack.framework.spread import check_whole, divisions, parts
+
+PART = (
+    "a tensor was to be computed of values of which this rank had a part, and these have changed "
+    "since: compute it in a captured function, or within `gathered()` of what `parallel` gave"
+)
 
 
 def array_of(cell: Cell) -> Any:
@@ -118,6 +124,35 @@ def realize_leaves() -> None:
     realize(
         *[c for c in here.context.pending() if c.owns and c.link is None and not _of_parts(c.node)]
     )
+
+
+def compute_before(written: set[Node]) -> None:
+    """Compute what is pending on leaves that are about to be overwritten, whichever thread it is
+    of."""
+    for context in list(contexts):
+        for cell in context.pending():
+            # Whether the cell stands for what a thread's trace gives it, and has no value yet.
+            trace = context.trace
+            if not (trace is not None and (cell.serial >= trace.born or cell in trace.old)):
+                _compute_before(cell, written)
+
+
+def _compute_before(cell: Cell, written: set[Node]) -> None:
+    n = cell.node
+    if divisions and depends([n], parts) and depends([n], written, through_known=True):
+        become(cell, store.lost(n.type, PART))
+        cell.require_grad(False)
+        cell.settled()
+    elif not cell.requires_grad or cell.owns:
+        if depends([n], written):
+            isolate([cell])
+    elif depends([n], written, through_known=True):
+        # It could still be differentiated by what is overwritten; now it is a plain value.
+        array = compute([n], cell.device)[0]
+        with store.lock:
+            if cell.node is n:
+                become(cell, store.holding(array))
+                cell.require_grad(False)
 
 
 def _of_parts(n: Node) -> bool:

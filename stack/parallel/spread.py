@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,7 +22,7 @@ from stack.framework.cell import Cell, add_settler, changed, here, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
-from stack.framework.realize import isolate, realize
+from stack.framework.realize import compute_before, isolate, realize
 from stack.framework.request import Inlining, depends
 from stack.framework.spread import Source, divisions, parts
 from stack.parallel.agree import (
@@ -88,7 +88,7 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
         if pipe is not None and pipe.size > 1:
             for lane in lanes(pipe.table):
                 of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
-        return Parallel(strategy, device, order, lines, layouts, model, of_lanes, pace)
+        return Parallel(strategy, device, order, lines, layouts, model, optimizers, of_lanes, pace)
     except BaseException:
         for line in (*of_lanes.values(), *lines):
             line.leave()
@@ -129,16 +129,17 @@ class Parallel:
         lines: Sequence[Ranks],
         layouts: Mapping[Tensor, Layout],
         model: Module,
+        optimizers: Sequence[Optimizer],
         of_lanes: Mapping[Lane, Ranks],
         pace: Pace,
     ) -> None:
         """Use `parallel`."""
-        self._model, self._lanes, self._pace = model, dict(of_lanes), pace
+        self._model, self._optimizers = model, tuple(optimizers)
+        self._lanes, self._pace = dict(of_lanes), pace
         self.strategy = strategy
         self.explained: list[Explained] = []
         self._device, self._axes, self._lines = device, axes, lines
-        self._layouts = dict(layouts)
-        self._by_serial = {cell.serial: layout for cell, layout in layouts.items()}
+        self._place(layouts)
         own = engine(device)
         self._ranks = [own.put(np.int64(line.rank), DType.I64) for line in lines]
         self._is_open = True
@@ -156,11 +157,8 @@ class Parallel:
         layouts = [self._by_serial.get(s.serial) if isinstance(s, Cell) else None for s in sources]
         arguments = [s if isinstance(s, int) else None for s in sources]
         groups = [line.name for line in self._lines]
-        # This rank's number in the pipeline.
-        stage = Stage(
-            next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0),
-            {lane: ranks.name for lane, ranks in self._lanes.items()},
-        )
+        lanes = {lane: ranks.name for lane, ranks in self._lanes.items()}
+        stage = Stage(self._stage, lanes)
         pairs = zip(self._axes, self._lines, strict=True)
         numbers = {axis.name: line.rank for axis, line in pairs if axis.shares}
         made: tuple[GraphRequest, Explained] | None = None
@@ -271,11 +269,39 @@ class Parallel:
 
     # values
 
+    @property
+    def _stage(self) -> int:
+        """This rank's number in the pipeline."""
+        pairs = zip(self._lines, self._axes, strict=True)
+        return next((line.rank for line, axis in pairs if axis.schedule), 0)
+
+    def _place(self, layouts: Mapping[Tensor, Layout]) -> None:
+        """Values are stored so from now on."""
+        self._layouts = dict(layouts)
+        self._by_serial = {cell.serial: layout for cell, layout in layouts.items()}
+
+    def _place_again(self) -> None:
+        """Find where values are stored that model and optimizers may have been given. Raises
+        InvalidCall on all ranks where theirs differ then, or do not fit."""
+
+        def found() -> dict[Tensor, Layout]:
+            check_patterns(self._model, self.strategy)
+            return layouts_of(self._model, self._axes, self._optimizers, self._stage)
+
+        with suppress(InvalidCall):  # which all are told below
+            if {cell.serial for cell in found()} == self._by_serial.keys():
+                return
+        ranks = self._agreement
+        agree_on_model(ranks, self._model)
+        agree_on_optimizers(ranks, self._model, self._optimizers)
+        self._place(ranks.made(found))
+
     def _scatter(self) -> None:
         """Keep this rank's part of each value."""
         settle()
         realize(*self._layouts)
         isolate(cell for cell in self._layouts if cell.node not in store.arrays)
+        compute_before({cell.node for cell in self._layouts})  # a copy of the model, for instance
         for cell in self._layouts:
             self._divide(cell)
             divisions[cell.serial] = self
@@ -315,6 +341,7 @@ class Parallel:
             isolate(cell for cell in given if cell.node not in store.arrays)
         finally:
             store.arrays.update(own)
+        compute_before({cell.node for cell in given})
         for cell in given:
             self._divide(cell)
 
@@ -353,11 +380,13 @@ class Parallel:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Within the block every rank has the whole values, to read them or to save a `state_dict`;
-        at its end they are divided again. All ranks enter it."""
+        """Within the block every rank has the whole values, to read them or to save a `state_dict`,
+        and may give model and optimizers further parameters; at its end they are divided again. All
+        ranks enter it. Raises InvalidCall for what does not fit then."""
         self._gather()
         try:
             yield
+            self._place_again()
         finally:
             self._scatter()
 

@@ -2,6 +2,7 @@
 the other: hal run -n 2 --devices cpu:0 pipe.py PATH NAME ..., with -n 4 for pipelines along with
 other axes. Without `hal run` it says how far what was written is from the one process."""
 
+import copy
 import re
 import sys
 from contextlib import nullcontext
@@ -200,7 +201,8 @@ def given(strategy=None):
     there is, and the parameters. Without a strategy by one process."""
     ht.manual_seed(5)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
-    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+    optimizer = optim.AdamW([*net.parameters()][:3], lr=0.1)
+    copied = copy.deepcopy(net)
     spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
     x = np.random.default_rng(0).standard_normal((8, 6), np.float32)
 
@@ -220,17 +222,12 @@ def given(strategy=None):
     def values(t):
         return ht.tensor(np.cos(np.arange(t.numel(), dtype=np.float32)).reshape(tuple(t.shape)))
 
-    def saved():
-        with spread.gathered() if spread else nullcontext():
-            found = optimizer.state_dict()
-            state = {
-                i: {k: ht.tensor(t.numpy()) for k, t in kept.items()}
-                for i, kept in found["state"].items()
-            }
-            return found | {"state": state}
+    def whole():
+        return spread.gathered() if spread else nullcontext()
 
     losses = [step(x).item()]
-    kept = saved()
+    with whole():
+        kept = copy.deepcopy(optimizer.state_dict())
     net.load_state_dict({name: values(t) for name, t in net.state_dict().items()})
     losses += [step(x).item(), step(x).item()]
     optimizer.load_state_dict(kept)
@@ -242,6 +239,9 @@ def given(strategy=None):
     net[0].weight.data = values(net[0].weight)
     net.load_state_dict({"2.bias": values(net[2].bias)}, strict=False)
     losses.append(step(x).item())
+    with whole():
+        optimizer.add_param_group({"params": [net[2].bias], "lr": 0.05})
+    losses.append(step(x).item())
     read, refused = net[2].weight.norm(), []
     for _ in range(2):
         try:
@@ -251,7 +251,8 @@ def given(strategy=None):
         losses.append(step(x).item())
     if spread:
         spread.close()
-    found = {name: t.numpy() for name, t in net.state_dict().items()}
+    both = nn.ModuleDict({"net": net, "copied": copied})
+    found = {name: t.numpy() for name, t in both.state_dict().items()}
     return found | {"losses": np.array(losses), "refused": refused}
 
 
