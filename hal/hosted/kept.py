@@ -14,7 +14,7 @@ from hal.core.values import KernelSource
 Built = TypeVar("Built")
 
 _KEEPING_S = 3.0
-_MOST = 32
+_MOST = 256
 """How many built programs wait to be kept: a driver may hold a megabyte for each."""
 
 

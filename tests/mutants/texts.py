@@ -75,7 +75,7 @@ _OPENCL = (
     Taken(
         "reordered",
         "sums",
-        r"(__kernel [^{]*\{)",
+        r"(void \w+_instance[^{]*\{)",
         r"\1\n#pragma clang fp reassociate(on)\n",
         (".chains-", ".sums-of-rounds"),
     ),

@@ -70,7 +70,8 @@ def _renamed(number: int, source: KernelSource) -> str:
     text = _plain(source) if source.format == CUDA_C else source.text
     text = re.sub(r"^\s*__local (?=\w+ \w+\[)", "static ", text, flags=re.MULTILINE)
     text = re.sub(r"\((float|double)(\d+)\)\(", r"splat_\1\2(", text)
-    functions = re.findall(r"^static inline \w+ (\w+)\(", text, flags=re.MULTILINE)
+    beside = r"^(?:static inline|__attribute__\(\(noinline\)\)) \w+ (\w+)\("
+    functions = re.findall(beside, text, flags=re.MULTILINE)
     names = [*functions, source.entry]
     given = ", ".join(f"given[{i}], 0" for i in range(len(source.params)))
     return "\n".join(

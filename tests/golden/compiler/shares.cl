@@ -8,13 +8,13 @@ typedef ushort16 hal_ushort16 __attribute__((aligned(2)));
 #define HAL_STORE_ushort16(space, p, x) vstore16(x, 0, p)
 #endif
 
-__kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uchar *y_base, ulong y_offset, long n_value)
+__attribute__((noinline)) void shares_instance(__global uchar *x_base, ulong x_offset, __global uchar *y_base, ulong y_offset, long n_value, const long program0)
 {
     __global ushort *x_data = (__global ushort *)(x_base + x_offset);
     __global float *y_data = (__global float *)(y_base + y_offset);
     const long t1 = n_value;
     ushort v2[16];
-    const long t3 = (long)get_global_id(0);
+    const long t3 = program0;
     const long t4 = (long)((ulong)t3 * (ulong)t1);
     if (t1 >= 16) {
         {
@@ -53,4 +53,9 @@ __kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uch
             if (i15 < t1) y_data[t4 + i15] = t19;
         }
     }
+}
+
+__kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uchar *y_base, ulong y_offset, long n_value)
+{
+    shares_instance(x_base, x_offset, y_base, y_offset, n_value, (long)get_global_id(0));
 }

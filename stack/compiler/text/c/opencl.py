@@ -74,8 +74,8 @@ OPENCL = Dialect(
     in_global="__global",
     in_scratch="__local",
     array="__local",
-    program="(long)get_global_id({})",
-    grid="(long)get_global_size({})",
+    program="program{}",
+    grid="grid{}",
     atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),
     fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
     exact=_EXACT,
@@ -88,5 +88,5 @@ OPENCL = Dialect(
     has=HAS,
     work=MappingProxyType({}),
 )
-"""OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
-work-group of one."""
+"""OpenCL C 1.2. An instance is one work-item, which calls a function with its place, the grid and
+the scratch memory; with scratch memory, which is local memory, it is a work-group of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hal.core.description import DeviceInfo
@@ -20,6 +21,10 @@ from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
 from stack.compiler.text.streamed import LEAST_VECTOR_NBYTES, found
 
+_APART = "__attribute__((noinline)) void"
+"""Stands before the function that is an instance. Drivers for processors make several functions of
+a kernel, which differ in how they are called, and generate code for each: all of them call this."""
+
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1."""
@@ -31,12 +36,26 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     control.block(scope, kernel.body)
     if large:
         streamed.end(out)
-    name = f"{kernel.name}_kernel"
-    given = ", ".join(a for p in kernel.params for a in arguments(OPENCL, p))
+    name, instance, body = f"{kernel.name}_kernel", f"{kernel.name}_instance", out.text()
     kind = OPENCL.scratch_kernel if out.scratch else OPENCL.kernel
-    head = f"{kind} {name}({given})\n{{"
-    body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
-    text = headed(OPENCL, out.functions.text(), body)
+    given = [a for p in kernel.params for a in arguments(OPENCL, p)]
+    arrays = [line.split("[")[0].rsplit(" ", 1) for line in out.scratch]
+    places = {
+        form.format(axis): f"(long){asked}({axis})"
+        for form, asked in ((OPENCL.program, "get_global_id"), (OPENCL.grid, "get_global_size"))
+        for axis in range(3)
+    }
+    places = {place: asked for place, asked in places.items() if re.search(rf"\b{place}\b", body)}
+    taken = [*given, *(f"{of} *restrict {array}" for of, array in arrays)]
+    passed = [*(a.split(" ")[-1].lstrip("*") for a in given), *(array for _, array in arrays)]
+    lines = [
+        f"{_APART} {instance}({', '.join([*taken, *(f'const long {p}' for p in places)])})\n{{",
+        f"{body}\n}}\n",
+        f"{kind} {name}({', '.join(given)})\n{{",
+        *(f"    {line}" for line in out.scratch),
+        f"    {instance}({', '.join([*passed, *places.values()])});\n}}\n",
+    ]
+    text = headed(OPENCL, out.functions.text(), "\n".join(lines))
     options = OPENCL.scratch_options if out.scratch else ()
     return KernelSource(OPENCL.format, text, name, kernel.params, options)
 
