@@ -41,7 +41,9 @@ class KernelSource:
     """A program as text in a named, versioned format, with the signature of its entry point.
 
     `options` are build options that the format's documentation names; they are part of the cache
-    key.
+    key. `beside` are the sources, this one among them, that are loaded one after the other or at a
+    time: a device may build them together. Nothing of a program follows from it, and sources are
+    equal that differ in it alone.
     """
 
     format: str
@@ -49,6 +51,7 @@ class KernelSource:
     entry: str
     params: tuple[Param, ...]
     options: tuple[tuple[str, str], ...] = ()
+    beside: tuple[KernelSource, ...] = field(default=(), compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.format, self.text, self.entry))  # all else follows from the text

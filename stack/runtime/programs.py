@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
@@ -45,11 +46,12 @@ class Programs:
         found = {source: self._loaded.get(source) for source in sources}
         missing = sorted((s for s, loaded in found.items() if loaded is None), key=_length)
         new: dict[KernelSource, Loaded] = {}
+        beside = tuple(missing)
         took_s = 0.0
         while missing and took_s < COMPILED_S:
             began = time.perf_counter()
             source = missing.pop(0)
-            new[source] = self._new(source)
+            new[source] = self._new(source, beside)
             took_s = time.perf_counter() - began
         if missing:
             # Imported here, since nothing is compiled where all is in caches.
@@ -57,7 +59,8 @@ class Programs:
 
             missing.reverse()
             with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
-                new.update(zip(missing, pool.map(self._new, missing), strict=True))
+                made = pool.map(lambda source: self._new(source, beside), missing)
+                new.update(zip(missing, made, strict=True))
         return {source: loaded or new[source] for source, loaded in found.items()}
 
     @property
@@ -65,8 +68,8 @@ class Programs:
         """The programs that are loaded and held."""
         return len(self._loaded)
 
-    def _new(self, source: KernelSource) -> Loaded:
-        made = Loaded(self._device.load(source))
+    def _new(self, source: KernelSource, beside: tuple[KernelSource, ...]) -> Loaded:
+        made = Loaded(self._device.load(replace(source, beside=beside)))
         self._loaded[source] = made
         weakref.finalize(made, self.retire, (made.program,)).atexit = False
         return made

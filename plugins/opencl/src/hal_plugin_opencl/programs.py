@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from threading import Lock
 from typing import Any
 
 import pyopencl as cl
@@ -24,6 +25,7 @@ from hal.hosted.kept import KeptBuilds
 from hal.hosted.machine import Part
 from hal.hosted.texts import checked, error_line, whole_options
 from hal.tile.numeric import constant, quiet
+from hal_plugin_opencl import joined
 from hal_plugin_opencl.describe import has_double, rounds_correctly
 
 CALL = "hal_launch"
@@ -77,6 +79,7 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
     return known
 
 
+_MOST_GROUPS = 32
 _MOST = 1000
 """How many kinds of kernels are remembered."""
 
@@ -146,6 +149,17 @@ class Bound:
             kernel._set_arg_buf(number, constant(arg, self.loaded.params[index].dtype).tobytes())
 
 
+@dataclass(eq=False, slots=True)
+class _Group:
+    """Programs that are built together, until each of the `awaited` sources was loaded; None:
+    they do not build so."""
+
+    awaited: set[KernelSource]
+    lock: Lock = field(default_factory=Lock)
+    is_tried: bool = False
+    program: _Program | None = None
+
+
 class Programs:
     """Loads the programs of a context, from the cache where they are in it."""
 
@@ -156,13 +170,17 @@ class Programs:
         cache = Cache(cache_dir, "opencl")
         self._kept = KeptBuilds[_Program](cache, _binary, BUILD, cl.VERSION_TEXT, fingerprint)
 
+        self._groups: dict[tuple[KernelSource, ...], _Group] = {}
+        self._lock = Lock()
+
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
+        beside, source = source.beside, replace(source, beside=())
         lanes = whole_options(source, ("lanes",))["lanes"]
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        loaded = self._kept_program(source, lanes)
+        loaded = self._kept_program(source, lanes) or self._joined(source, beside, lanes)
         if loaded is None:
             program = self._called(source) if not lanes else None
             if program is None:
@@ -173,13 +191,61 @@ class Programs:
             self._kept.note(source, program)
         return loaded
 
+    def _joined(
+        self, source: KernelSource, beside: tuple[KernelSource, ...], lanes: int
+    ) -> Loaded | None:
+        """The program that is built together with those beside it; None where it is not."""
+        sources = next((g for g in joined.groups(beside) if source in g), (source,))
+        if len(sources) == 1:
+            return None
+        with self._lock:
+            group = self._groups.setdefault(sources, _Group(set(sources)))
+            if len(self._groups) > _MOST_GROUPS:  # whose programs were found otherwise
+                self._groups.pop(next(iter(self._groups)))
+        with group.lock:
+            if not group.is_tried:
+                group.is_tried = True
+                with suppress(CompileError, InvalidCall):  # which is said of a program alone
+                    group.program = self._together(sources)
+            group.awaited.discard(source)
+            if not group.awaited:
+                with self._lock:
+                    self._groups.pop(sources, None)
+        if group.program is None:
+            return None
+        name = joined.numbered(source.entry if lanes else CALL, sources.index(source))
+        return _loaded(group.program, source, lanes, self._device, name)
+
+    def _together(self, sources: tuple[KernelSource, ...]) -> _Program:
+        """The program of several sources. Raises CompileError, InvalidCall."""
+        lanes = [whole_options(source, ("lanes",))["lanes"] for source in sources]
+        parts = []
+        for number, source in enumerate(sources):
+            call = "" if lanes[number] else _checked_call(source)
+            parts.append(joined.part(source.text + call, number, not lanes[number]))
+        whole = KernelSource(sources[0].format, "".join(parts), sources[0].entry, ())
+        if (binary := self._kept.get(whole)) is not None:
+            with suppress(cl.Error):
+                return self._from(binary)
+            self._kept.remove(whole)
+        program = _build(self._context, self._device, whole, whole.text)
+        for number, source in enumerate(sources):
+            if lanes[number]:  # a binary does not tell the arguments
+                _check_arguments(program, source, joined.numbered(source.entry, number))
+        self._kept.note(whole, program)
+        return program
+
+    def _from(self, binary: bytes) -> _Program:
+        program = _Program(self._context, [self._device], [binary])
+        program._build(b"", [self._device])
+        return program
+
     def _called(self, source: KernelSource) -> _Program | None:
         """The program with `hal_launch` alone as a kernel, which calls the entry as a function of
         the right arguments: drivers generate code for each kernel. None where that does not build,
         for whatever reason."""
-        declared = ", ".join(_declared(source.params))
-        text = f"{source.text}\nvoid {source.entry}({declared});\n{_call(source)}"
         try:
+            text = source.text + _checked_call(source)
             return _build(self._context, self._device, source, text, " -D__kernel=")
         except CompileError:
             return None
@@ -194,18 +260,18 @@ class Programs:
         if binary is None:
             return None
         try:
-            program = _Program(self._context, [self._device], [binary])
-            program._build(b"", [self._device])
-            return _loaded(program, source, lanes, self._device)
+            return _loaded(self._from(binary), source, lanes, self._device)
         except (cl.Error, CompileError):
             self._kept.remove(source)
             return None
 
 
-def _loaded(program: _Program, source: KernelSource, lanes: int, device: cl.Device) -> Loaded:
-    """The program with its first kernel. Raises CompileError where it has none of that name, or
-    the device none of its work-groups."""
-    name = _short(source.entry) if lanes else CALL
+def _loaded(
+    program: _Program, source: KernelSource, lanes: int, device: cl.Device, name: str = ""
+) -> Loaded:
+    """The program with its first kernel, which has this name or that of a source alone. Raises
+    CompileError where it has none of that name, or the device none of its work-groups."""
+    name = name or (_short(source.entry) if lanes else CALL)
     numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
     loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
     loaded.spare.append(loaded.kernel())
@@ -251,9 +317,14 @@ def _call(source: KernelSource) -> str:
     return f"\nkernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
 
 
-def _check_arguments(program: _Program, source: KernelSource) -> None:
+def _checked_call(source: KernelSource) -> str:
+    """The same behind a declaration, which builds only with the right arguments."""
+    return f"\nvoid {source.entry}({', '.join(_declared(source.params))});\n{_call(source)}"
+
+
+def _check_arguments(program: _Program, source: KernelSource, name: str = "") -> None:
     """Raise InvalidCall where an entry's arguments are not those of its parameters."""
-    kernel = _kernel(program, _short(source.entry))
+    kernel = _kernel(program, name or _short(source.entry))
     type_name = cl.kernel_arg_info.TYPE_NAME
     found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
     if found != (wanted := _kinds(source.params)):

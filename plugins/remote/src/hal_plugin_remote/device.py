@@ -179,7 +179,8 @@ class RemoteDevice:
 
     @hookimpl
     def load(self, source: KernelSource) -> Program:
-        number = self._link.ask("load", source)
+        # The texts beside it would go over the connection with each of them.
+        number = self._link.ask("load", replace(source, beside=()))
         return self._program(number, source.entry, source.params)
 
     @hookimpl
