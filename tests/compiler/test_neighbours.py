@@ -12,6 +12,7 @@ from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
 from hal.tile.verify import verify
 from hal.tile.walk import reads, statements
+from stack.compiler.text.llvm import render
 from stack.compiler.text.llvm.neighbours import LEAST_STEPS, once_for_neighbours
 from tests.compiler.llvm import machine
 from tests.draw import stream
@@ -126,3 +127,11 @@ def test_few_operations_stay_as_they_are():
     out = b.buffer("out", U64, writes=True)
     b.store(out, 0, binary("shr", arange(WIDTH, U64), 2), (1,))
     assert once_for_neighbours(b.kernel()) == b.kernel()
+
+
+def test_registers_of_groups_are_mixed_in_turns():
+    """The products of one group wait for each other; those of the next one need not wait."""
+    lines = render(kernel(width=WIDTH), machine.info()).text.splitlines()
+    products = [i for i, s in enumerate(lines) if " mul <4 x i64> %" in s]
+    assert len(products) == 2 * LEAST_STEPS
+    assert [j - i for i, j in zip(products[::2], products[1::2], strict=True)] == [1] * LEAST_STEPS

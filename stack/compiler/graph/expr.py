@@ -197,10 +197,11 @@ def uncast(e: Expr) -> Expr:
     return e
 
 
-def reads(expr: Expr) -> list[Read]:
-    """Every read in an expression, once, those of data-dependent indices included."""
+def parts(expr: Expr) -> list[Expr]:
+    """An expression and all that it is computed from, data-dependent indices included: each once,
+    after what it is computed from."""
     seen: set[int] = set()
-    found: list[Read] = []
+    found: list[Expr] = []
 
     def visit(e: Expr) -> None:
         if id(e) in seen:
@@ -208,8 +209,12 @@ def reads(expr: Expr) -> list[Read]:
         seen.add(id(e))
         for inner in below(e):
             visit(inner)
-        if isinstance(e, Read):
-            found.append(e)
+        found.append(e)
 
     visit(expr)
     return found
+
+
+def reads(expr: Expr) -> list[Read]:
+    """Every read in an expression, once, those of data-dependent indices included."""
+    return [e for e in parts(expr) if isinstance(e, Read)]

@@ -101,7 +101,7 @@ SIMD = Target(
     lambda info: True,
     Templates(
         _FOR_UNITS,
-        LoopStyle(_vector_lanes, LoopSizes(), squares=True),
+        LoopStyle(_vector_lanes, LoopSizes(), squares=True, shares=True),
         attention.emit_attention,
         gradients=True,
         sizes=True,

@@ -19,7 +19,7 @@ from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, wher
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
-from stack.compiler.graph.expr import Read, reads
+from stack.compiler.graph.expr import Apply, Read, parts, reads
 from stack.compiler.graph.roots import base
 from stack.compiler.pairs import SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
@@ -100,7 +100,11 @@ class _Loops:
         self.laid: list[Read] = []
         self.height = 1
         fitting = _divisor if self.transfers else _width
-        self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
+        # The words of a random block are computed once for four neighbours: twice the registers
+        # have two of its chains of products to work on. Sums would be of other parts.
+        drawn = emission.loops.shares and not self.space.reduced and self._draws()
+        unroll = sizes.unroll * (2 if drawn else 1)
+        self.width = fitting(self.vector.size, lanes, unroll) if self.vector else 1
         self.streams = self._are_streams()
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
         chunk = self._chunk_size() if blocks > 1 else blocks
@@ -126,6 +130,14 @@ class _Loops:
         self.side: tuple[Axis, Axis] | None = None
         if (height := self._found_side(lanes)) > 1:
             self._put_side_by_side(height, lanes)
+
+    def _draws(self) -> bool:
+        """Whether some of the values are random."""
+        return any(
+            isinstance(e, Apply) and e.node.op == "philox"
+            for root in self.nest.exprs.values()
+            for e in parts(root)
+        )
 
     def _found_vector(self, lanes: int) -> Axis:
         """The innermost axis, or where that does not fill a vector, as the taps of a window and the

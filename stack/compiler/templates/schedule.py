@@ -62,6 +62,8 @@ class LoopStyle:
     """Whether DMA fills the scratchpads of cores, for which neighbouring instances are merged."""
     squares: bool = False
     """Whether tiles have two axes where some elements lie along one and some along the other."""
+    shares: bool = False
+    """Whether the texts compute once what neighbours share, in fewer registers than the rest."""
 
 
 Problem = MatmulShape | LoopProblem

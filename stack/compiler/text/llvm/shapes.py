@@ -55,7 +55,7 @@ def assemble(t: TileValues, x: Node, places: Sequence[Coordinates]) -> str:
     width = t.widths(x)[pieces[0][1]]
     kind = vector(register(x.dtype), width)
     lanes = [pieces.index((r, c // t.lanes)) * width + c % t.lanes for r, c in places]
-    operands = [t.piece(x, r, j) for r, j in pieces]
+    operands = [t.beside(x, r, j) for r, j in pieces]
     if lanes == list(range(width)):
         return operands[0]
     return shuffle(t, kind, operands[0], operands[-1] if len(pieces) > 1 else "poison", lanes)

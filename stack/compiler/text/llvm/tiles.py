@@ -202,6 +202,15 @@ class TileValues:
                 for row, piece in group:
                     self.piece(step, row, piece)
 
+    def beside(self, n: Node, row: int, piece: int) -> str:
+        """The operand of a piece, which is computed together with those beside it."""
+        if n.op in ELEMENTWISE and not self.has_piece(n, row, piece):
+            places = self.places(n)
+            first = row * len(self.widths(n)) + piece
+            first -= first % self.interleave
+            self.together(n, places[first : first + self.interleave])
+        return self.piece(n, row, piece)
+
     def places(self, n: Node) -> list[tuple[int, int]]:
         """Where the pieces of a tile are, row by row."""
         count = len(self.widths(n))
