@@ -26,6 +26,8 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.ops import COMBINE
 from hal.tile.verify import verify
+from stack.compiler.text.llvm import render
+from tests.compiler.llvm import machine
 from tests.compiler.llvm.agreement import agree
 
 TYPES = st.sampled_from([DType.F32, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.U64])
@@ -229,3 +231,19 @@ def test_a_softmax_of_rows(nbytes: int) -> None:
     agree(
         b.kernel(), (1,), {"x": data, "y": np.zeros(63, np.float32)}, ulp=16, vector_nbytes=nbytes
     )
+
+
+@pytest.mark.parametrize("kind", ["min", "max"])
+def test_extremes_of_rows_are_found_without_branches(kind):
+    """A NaN anywhere is the result; a choice between scalars would be a branch on the data."""
+    b = Builder("extremes")
+    x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, writes=True)
+    b.store(y, 0, reduce(kind, b.load(x, 0, (22, 21), (21, 1)), 1), (1,))
+    rows = np.random.default_rng(3).normal(size=(22, 21)).astype(np.float32)
+    rows[np.arange(21), np.arange(21)] = np.nan
+    out = np.zeros(22, np.float32)
+    kernel = b.kernel()
+    machine.run(kernel, (1,), {"x": rows.reshape(-1), "y": out})
+    np.testing.assert_array_equal(out, getattr(rows, kind)(1))
+    lines = render(kernel, machine.info()).text.splitlines()
+    assert not [s for s in lines if "select i1" in s and "float" in s]

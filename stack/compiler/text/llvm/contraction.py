@@ -108,23 +108,25 @@ def _reduce_row(t: TileValues, n: Node, row: int) -> str:
         lanes = [min(i, width) for i in range(full)]
         return shuffle(t, vector(scalar, width), piece, t.splat(scalar, identity, width), lanes)
 
-    return _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
+    return _fold(t, n, scalar, _tree(combine, full, count, padded), full)
 
 
-def _fold(t: TileValues, combine: Combine, scalar: str, value: str, width: int) -> str:
+def _fold(t: TileValues, n: Node, scalar: str, value: str, width: int) -> str:
     """Combine the lanes of a vector whose width is a power of two."""
-    while width > 1:
+    combine = _combine(t, n)
+    while width > 2:
         kind, half = vector(scalar, width), width // 2
-        low = (
-            shuffle(t, kind, value, "poison", range(half)) if half > 1 else _lane(t, kind, value, 0)
-        )
-        high = (
-            shuffle(t, kind, value, "poison", range(half, width))
-            if half > 1
-            else _lane(t, kind, value, 1)
-        )
+        low = shuffle(t, kind, value, "poison", range(half))
+        high = shuffle(t, kind, value, "poison", range(half, width))
         value, width = combine(half, low, high), half
-    return value
+    if width == 1:
+        return value
+    kind = vector(scalar, 2)
+    if n.dtype.is_float and n["kind"] in ("min", "max"):
+        # Choices between scalars become branches, which depend on the data
+        both = combine(2, value, shuffle(t, kind, value, "poison", (1, 0)))
+        return _lane(t, kind, both, 0)
+    return combine(1, _lane(t, kind, value, 0), _lane(t, kind, value, 1))
 
 
 def _lane(t: TileValues, kind: str, value: str, lane: int) -> str:
