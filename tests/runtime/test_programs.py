@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from hal.core.device import Device
 from hal.core.values import KernelSource, Program
 from stack.runtime.programs import Programs
 
@@ -27,7 +26,7 @@ def text(number: int) -> KernelSource:
 def test_a_device_is_told_what_is_loaded_beside_a_source() -> None:
     """What it has loaded already is not among that."""
     device: Any = Loads()
-    programs = Programs(cast(Device, device))
+    programs = Programs(device)
     known = programs.load([text(3)])
     assert list(known) == [text(3)]
     held = programs.load(map(text, range(1, 6)))
