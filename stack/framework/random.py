@@ -136,14 +136,14 @@ class Generator:
         rebind(self.offset, _moved(start, n * size))
         return words_from(start, self.key.node, n, before)
 
-    def record(self, keep: Keep) -> Tensor | None:
-        """The result of an operation on a tape, which takes the words from the offset on; None
-        where it is not for a tape."""
+    def record(self, form: Form) -> Tensor | None:
+        """What a form makes of the words from the offset on, on a tape; None where it is not for a
+        tape."""
         if under_way or self._size > 1:
             return None
         tape = tape_of(self.device)
         numbers = tape.numbers([self.offset, self.key])
-        found = None if numbers is None else tape.several(keep, *numbers)
+        found = None if numbers is None else tape.several(_Drawing(form), *numbers)
         if found is None or found[0] is None or found[1] is None:
             return None
         tape.overwrite(self.offset, found[0])
@@ -181,21 +181,95 @@ def _moved(start: Node, n: int) -> Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """A draw as an operation: from a stream's offset and key to the next offset, and whether each
-    element of a shape is kept that is dropped with probability p."""
+class Form:
+    """What is made of random words: an array of a shape, each element of `words` of them."""
 
     shape: tuple[int, ...]
+
+    @property
+    def words(self) -> int:
+        return 1
+
+    def __call__(self, words: Node) -> Node:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Form):
+    """Whether each element is kept that is dropped with probability p."""
+
     p: float
 
-    def __call__(self, start: Node, key: Node) -> tuple[Node, Node]:
+    def __call__(self, words: Node) -> Node:
+        threshold = g.const(min(round((1 - self.p) * 2**32), 2**32 - 1), DType.U32)
+        return g.lt(g.reshape(words, self.shape), g.broadcast(threshold, self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fractions(Form):
+    """Numbers in [0, 1)."""
+
+    dtype: DType
+
+    @property
+    def words(self) -> int:
+        return 2 if self.dtype is DType.F64 else 1
+
+    def __call__(self, words: Node) -> Node:
         n = math.prod(self.shape)
-        return _moved(start, n), _keep(words_from(start, key, n), self.shape, self.p)
+        return g.reshape(uniform_of(words, n, self.dtype), self.shape)
 
 
-def _keep(words: Node, shape: tuple[int, ...], p: float) -> Node:
-    threshold = g.const(min(round((1 - p) * 2**32), 2**32 - 1), DType.U32)
-    return g.lt(g.reshape(words, shape), g.broadcast(threshold, shape))
+@dataclass(frozen=True, slots=True)
+class _Normal(Form):
+    """Numbers of mean 0 and variance 1, computed in at least float32."""
+
+    dtype: DType
+
+    @property
+    def words(self) -> int:
+        return 4 if self.dtype is DType.F64 else 2
+
+    def __call__(self, words: Node) -> Node:
+        return normal_of(words, self.shape, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Integers(Form):
+    """Whole numbers from `low` to `high` - 1."""
+
+    low: int
+    high: int
+    dtype: DType
+
+    def __call__(self, words: Node) -> Node:
+        product = e.mul(g.cast(words, U64), self.high - self.low)
+        chosen = g.cast(e.shift_right(product, 32), DType.I64)
+        return g.reshape(g.cast(e.add(chosen, self.low), self.dtype), self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A draw as an operation: from a stream's offset and key to the next offset, and what the form
+    makes of the words in between."""
+
+    form: Form
+
+    def __call__(self, start: Node, key: Node) -> tuple[Node, Node]:
+        n = math.prod(self.form.shape) * self.form.words
+        return _moved(start, n), self.form(words_from(start, key, n))
+
+
+def _drawn(form: Form, generator: Generator) -> Node:
+    """What the form makes of the next words of the stream."""
+    return form(generator.words(math.prod(form.shape) * form.words))
+
+
+def _draw(form: Form, generator: Generator) -> Tensor:
+    """The same as a tensor."""
+    if (recorded := generator.record(form)) is not None:
+        return recorded
+    return Tensor(_drawn(form, generator), generator.device)
 
 
 def _kept(x: Node, keep: Node, scale: float) -> Node:
@@ -318,18 +392,14 @@ def uniform_node(
     shape: Sequence[int], dtype: DType, device: str, generator: Generator | None = None
 ) -> Node:
     """Numbers in [0, 1)."""
-    n = math.prod(shape)
-    words = _source(device, generator).words(2 * n if dtype is DType.F64 else n)
-    return g.reshape(uniform_of(words, n, dtype), tuple(shape))
+    return _drawn(_Fractions(tuple(shape), dtype), _source(device, generator))
 
 
 def normal_node(
     shape: Sequence[int], dtype: DType, device: str, generator: Generator | None = None
 ) -> Node:
     """Numbers of mean 0 and variance 1, computed in at least float32."""
-    n = math.prod(shape)
-    words = _source(device, generator).words((4 if dtype is DType.F64 else 2) * n)
-    return normal_of(words, shape, dtype)
+    return _drawn(_Normal(tuple(shape), dtype), _source(device, generator))
 
 
 def normal_of(words: Node, shape: Sequence[int], dtype: DType) -> Node:
@@ -379,9 +449,8 @@ def rand(
 ) -> Tensor:
     """Numbers in [0, 1), all equally likely."""
     name, kind = _place(device, generator), _float(dtype or DType.F32)
-    made = Tensor(
-        uniform_node(_shape(sizes if size is None else (size,)), kind, name, generator), name
-    )
+    form = _Fractions(_shape(sizes if size is None else (size,)), kind)
+    made = _draw(form, _source(name, generator))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -396,9 +465,8 @@ def randn(
 ) -> Tensor:
     """Numbers of the normal distribution of mean 0 and variance 1."""
     name, kind = _place(device, generator), _float(dtype or DType.F32)
-    made = Tensor(
-        normal_node(_shape(sizes if size is None else (size,)), kind, name, generator), name
-    )
+    form = _Normal(_shape(sizes if size is None else (size,)), kind)
+    made = _draw(form, _source(name, generator))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -464,11 +532,9 @@ def randint(
         raise TensorError(
             f"randint needs 1 to 2**32 choices, got [{low}, {high})\n  called at {where_called()}"
         )
-    name = _place(device, generator)
-    words = g.cast(_source(name, generator).words(math.prod(size)), U64)
-    chosen = g.cast(e.shift_right(e.mul(words, high - low), 32), DType.I64)
     kind: DType = DType.I64 if dtype is None else dtypes.of(dtype)
-    return Tensor(g.reshape(g.cast(e.add(chosen, low), kind), tuple(size)), name)
+    form = _Integers(tuple(size), low, high, kind)
+    return _draw(form, _source(_place(device, generator), generator))
 
 
 @any_layout
@@ -502,10 +568,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return x
     if p == 1:
         return x * 0.0
-    generator, scale = default_generator(x.device), 1 / (1 - p)
-    if (recorded := generator.record(Keep(x.shape, p))) is not None:
+    generator, scale, form = default_generator(x.device), 1 / (1 - p), _Kept(x.shape, p)
+    if (recorded := generator.record(form)) is not None:
         kept: Tensor = apply(_kept, x, recorded, scale)
         return kept
-    keep = _keep(generator.words(x.numel()), x.shape, p)
+    keep = _drawn(form, generator)
     node, device, tracked = evaluate(lambda v: _kept(v, keep, scale), (x,), {})
     return Tensor(node, device, requires_grad=tracked)

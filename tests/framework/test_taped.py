@@ -152,3 +152,42 @@ def test_an_index_out_of_range_is_told_whatever_path_came_before():
         else:
             with pytest.raises(ht.RangeError):
                 (table[place] * 5).numpy()
+
+
+def test_draws_are_on_the_tape_and_the_same_words_as_nodes():
+    """Of each kind, their widths and offsets, whatever is drawn before and after."""
+
+    def draw():
+        return [
+            ht.rand(3, 5),
+            ht.randn(7, dtype=ht.float64),
+            ht.randint(-3, 9, (5,)),
+            ht.rand(2, 3, dtype=ht.bfloat16).float(),
+            ht.randn_like(ht.ones(4, 3)) * 2,
+            ht.bernoulli(ht.full((9,), 0.5)),
+            ht.randn(0),
+            ht.rand(()),
+        ]
+
+    ht.manual_seed(5)
+    wanted = [x.numpy() for x in ht.jit(draw)()]
+    for _ in range(2):
+        ht.manual_seed(5)
+        made = draw()
+        assert all(is_on_tape(x) for x in made)
+        for x, y in zip(made, wanted, strict=True):
+            np.testing.assert_array_equal(x.numpy(), y)
+
+
+def test_gradients_flow_past_a_draw_on_the_tape():
+    mean = ht.zeros(1000, requires_grad=True)
+    spread = ht.ones(1000, requires_grad=True)
+    ht.manual_seed(1)
+    for _ in range(2):
+        noise = ht.randn_like(mean)
+        z = mean + spread * noise
+        assert is_on_tape(z)
+        (z * z).sum().backward()
+        np.testing.assert_allclose(mean.grad.numpy(), 2 * noise.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(spread.grad.numpy(), 2 * noise.numpy() ** 2, rtol=1e-6)
+        mean.grad = spread.grad = None
