@@ -32,12 +32,13 @@ from stack.framework.realize import (
     array_of,
     compute,
     compute_before,
+    is_of_parts,
     isolate,
     realize,
     realize_leaves,
 )
 from stack.framework.request import depends
-from stack.framework.spread import GradientOf
+from stack.framework.spread import GradientOf, divisions_of
 from stack.framework.tensor import Tensor
 from stack.framework.tree import LEAF, flatten, unflatten
 from stack.framework.within import Values, forget, values_of
@@ -172,6 +173,8 @@ class Jitted(Generic[P, R]):
             if captured is None:
                 self.traced += 1
                 captured = capture(self._name, traced, arguments, self._plan)
+                for division in divisions_of(captured.sources):
+                    division.called(self._name, [_value(x) for x in given])
             self._keep(key, (*plans, captured))
         elif plans is not self._newest:
             self._keep(key, plans)
@@ -347,6 +350,13 @@ def _argument(x: Any) -> Argument:
         return Argument(x.node.type, x.device, x.requires_grad)
     _, dtype = host_array(np.empty(0, x.dtype), None)
     return Argument(Type(np.shape(x), dtype), default_device(), False)
+
+
+def _value(x: Any) -> Any:
+    """An argument's value, as an array of the host or a device; None where ranks have parts."""
+    if not isinstance(x, Tensor):
+        return x
+    return None if is_of_parts(x.node) else array_of(x)
 
 
 def _run(captured: Captured, given: Sequence[Any]) -> Any:

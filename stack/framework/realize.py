@@ -122,7 +122,11 @@ def realize_leaves() -> None:
     drawn."""
     settle()
     realize(
-        *[c for c in here.context.pending() if c.owns and c.link is None and not _of_parts(c.node)]
+        *[
+            c
+            for c in here.context.pending()
+            if c.owns and c.link is None and not is_of_parts(c.node)
+        ]
     )
 
 
@@ -155,7 +159,7 @@ def _compute_before(cell: Cell, written: set[Node]) -> None:
                 cell.require_grad(False)
 
 
-def _of_parts(n: Node) -> bool:
+def is_of_parts(n: Node) -> bool:
     """Whether a value is computed of what this rank has a part of: who asks for it is told that."""
     return bool(divisions) and depends([n], parts)
 
@@ -275,7 +279,7 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
     for n in pending:
         if n in outputs or _is_view(n, pending) or store.root(n).op in _CHEAP:
             continue
-        if _of_parts(n):
+        if is_of_parts(n):
             continue
         lowered = inline(n)
         if lowered is not None:

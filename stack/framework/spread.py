@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from hal.core.errors import InvalidCall
 from hal.core.facts import dataclass
 from hal.tile.node import Node
@@ -47,6 +49,12 @@ class Division(Settler, Protocol):
     def planned(self, make: Callable[[], Made]) -> Made:
         """What this rank makes of the request that was divided last: a plan. Raises on all ranks
         that compute with it what is raised on one."""
+        ...
+
+    def called(self, function: str, arguments: Sequence[Array | np.ndarray | None]) -> None:
+        """The function that was divided last is called for the first time, with the values of these
+        arguments; None for one that is computed of parts. Raises InvalidCall on all ranks that
+        compute with it where theirs are others."""
         ...
 
 

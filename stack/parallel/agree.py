@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -30,6 +31,8 @@ from stack.runtime.canonical import structure
 T = TypeVar("T")
 Fact = tuple[str, str]
 """What something is called, and what must be equal of it."""
+FEW, NEAR = 16, 1e-2
+"""Numbers of an argument that ranks compare, and how far they may be apart, relatively."""
 LONG = 200
 """Letters of a fact that a message says."""
 
@@ -157,6 +160,42 @@ def agree_on_function(
         "number of a rank's own in them",
         causes=_settings(model),
     )
+
+
+def agree_on_arguments(
+    ranks: Agreement, function: str, values: Sequence[np.ndarray | None]
+) -> None:
+    """Raise InvalidCall on all ranks if they call a function with other values: integers that
+    differ anywhere, or of real numbers a few, at equal distances, that differ by more than another
+    processor's rounding makes."""
+    given = {i: x for i, x in enumerate(values) if x is not None}
+    of_each = {i: _digest(x) if x.dtype.kind in "biu" else _few(x) for i, x in given.items()}
+    own = json.dumps([ranks.rank, *of_each.values()])
+    (first, *wanted), *others = sorted(json.loads(text) for text in ranks.every(own))
+    for rank, *found in others:
+        for i, x, y in zip(of_each, wanted, found, strict=True):
+            if x != y and (isinstance(x, str) or not _is_near(x, y)):
+                raise InvalidCall(
+                    f"ranks call {function!r} with other values of argument {i}, of shape "
+                    f"{list(given[i].shape)}: rank {rank} has not those of rank {first}; all ranks "
+                    "take the whole batch, of which each computes its part, so read the same one "
+                    "on all of them"
+                )
+
+
+def _digest(x: np.ndarray) -> str:
+    return hashlib.sha256(x.tobytes()).hexdigest()
+
+
+def _few(x: np.ndarray) -> list[float]:
+    """Some numbers of an array, from all over it."""
+    found: list[float] = x.ravel()[:: max(1, x.size // FEW)].astype(np.float64).tolist()
+    return found
+
+
+def _is_near(some: Sequence[float], others: Sequence[float]) -> bool:
+    most = max(filter(math.isfinite, map(abs, some)), default=0.0)
+    return np.allclose(some, others, NEAR, NEAR * most, equal_nan=True)
 
 
 def _settings(model: Module) -> list[Fact]:

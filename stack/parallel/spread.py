@@ -27,6 +27,7 @@ from stack.framework.request import Inlining, depends
 from stack.framework.spread import Source, divisions, parts
 from stack.parallel.agree import (
     Agreement,
+    agree_on_arguments,
     agree_on_function,
     agree_on_model,
     agree_on_optimizers,
@@ -185,6 +186,14 @@ class Parallel:
         """What this rank makes of the request that was divided last. Raises on all ranks what is
         raised on one, as a budget that its part does not meet."""
         return self._agreement.made(make) if self.explained[-1].calls else make()
+
+    def called(self, function: str, arguments: Sequence[Array | np.ndarray | None]) -> None:
+        """Raise InvalidCall on all ranks where they call a function with other values, as with a
+        batch of each rank's own."""
+        if self.explained[-1].calls:
+            own = engine(self._device)
+            values = [own.get(x) if isinstance(x, Array) else x for x in arguments]
+            agree_on_arguments(self._agreement, function, values)
 
     def _agree_on(self, function: str, request: GraphRequest) -> None:
         """Raise InvalidCall on all ranks where they have captured different functions."""
@@ -446,4 +455,7 @@ class _Ended:
         )
 
     def planned(self, make: Callable[[], T]) -> T:
+        raise AssertionError("nothing was divided")
+
+    def called(self, function: str, arguments: Sequence[Array | np.ndarray | None]) -> None:
         raise AssertionError("nothing was divided")

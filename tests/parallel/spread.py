@@ -159,7 +159,9 @@ def alike(ranks):
     return said
 
 
-def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None, drop=0.0):
+def one_step(
+    depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None, drop=0.0, value=1.0, label=0
+):
     """A step of a small model under data parallelism, whose ranks may have been given otherwise."""
     ht.manual_seed(2)
     layers = [nn.Linear(6, 6) for _ in range(depth)]
@@ -167,16 +169,19 @@ def one_step(depth=1, rate=0.1, rows=3, slope=0.0, axis=0, memory=None, drop=0.0
     optimizer = optim.SGD(model.parameters(), lr=rate)
 
     @ht.jit(memory=memory)
-    def step(x):
+    def step(x, labels):
         optimizer.zero_grad()
-        loss = nn.functional.leaky_relu(model(x), slope).square().mean()
+        loss = nn.functional.leaky_relu(model(x), slope).square().mean(1)
+        loss = (loss * (labels == 0)).mean()
         loss.backward()
         optimizer.step()
         return loss
 
     strategy = context(SIZE, "data", axis)
     with parallel(model, Mesh.present(), strategy, optimizer):
-        step(np.ones((rows, 6), np.float32)).item()
+        x = np.full((rows, 6), 1.0, np.float32)
+        x[-1, 0], x[-1, 1:3] = value, (np.nan, np.inf)
+        step(x, np.arange(rows) + label).item()
 
 
 def over_budget(ranks):
@@ -212,6 +217,9 @@ def refused(ranks):
         lambda: parallel(nn.Linear(2, 2), Mesh.present(), Strategy.parse(text)),
         lambda: parallel(nn.Linear(2, 2), Mesh.present(data=3 - (ranks.rank == 2)), data(SIZE)),
         lambda: one_step(drop=0.1 * (1 + ranks.rank)),
+        lambda: one_step(value=1 + ranks.rank),
+        lambda: one_step(label=ranks.rank == 1),
+        lambda: one_step(value=1 + 1e-6 * ranks.rank),  # as processors round: it is not refused
         lambda: over_budget(ranks),
         lambda: Agreement([ranks.group], ranks.rank).compare(
             [("fact", str(ranks.rank == 2))], "facts", "", [("cause", str(ranks.rank == 1))]

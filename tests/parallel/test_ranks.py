@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_refused_before_it_begins(worked):
         assert "takes (3, most rows, ...), not [4, 2]" in rows
         assert "different strategies: rank 0 has nothing where rank 1 has line 3: states" in differ
         (models, optimizers, one, divided, none, graphs, *others) = others
-        batch, memory, text, mesh, drop, over, apart = others
+        batch, memory, text, mesh, drop, values, labels, over, apart = others
         assert "models: rank 0 has nothing where rank 2 has 1.weight: float32[6, 6]" in models
         assert "optimizers: rank 0 has group 0 of optimizer 0: lr=0.1 where rank 1" in optimizers
         said = "graphs of 'step': rank 0 has input 0: f32[3,6] where rank 1 has input 0: f32"
@@ -85,6 +85,9 @@ def test_what_does_not_fit_is_refused_before_it_begins(worked):
         assert "no argument of 'step' has an axis 2, which `batch 2` of 'data' divides" in batch
         modules = "rank 0 has 1, a Dropout: p=0.1 where rank 1 has 1, a Dropout: p=0.2"
         assert f"graphs of 'step': {modules}; call the same functions" in drop
+        said = "ranks call 'step' with other values of argument {}, of shape {}: rank 1 has not"
+        assert values.startswith(said.format(0, [3, 6]))
+        assert labels.startswith(said.format(1, [3]))
         # A setting that differs elsewhere is no cause
         assert "rank 0 has fact: False where rank 2 has fact: True" in apart
         # What one rank alone refuses, all hear
