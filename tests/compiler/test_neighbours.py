@@ -8,13 +8,17 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.build import Builder, Operand, add, arange, binary, broadcast, cast, const, mul
 from hal.tile.interpret import interpret
-from hal.tile.kernel import Kernel
+from hal.tile.kernel import Kernel, Store
 from hal.tile.node import Node, toposort
 from hal.tile.verify import verify
 from hal.tile.walk import reads, statements
+from stack import ops as g
+from stack.compiler.program import GraphRequest
 from stack.compiler.text.llvm import render
 from stack.compiler.text.llvm.neighbours import LEAST_STEPS, once_for_neighbours
+from tests.compiler import models
 from tests.compiler.llvm import machine
+from tests.compiler.lowered import lowered
 from tests.draw import stream
 
 U64, I64 = DType.U64, DType.I64
@@ -135,3 +139,14 @@ def test_registers_of_groups_are_mixed_in_turns():
     products = [i for i, s in enumerate(lines) if " mul <4 x i64> %" in s]
     assert len(products) == 2 * LEAST_STEPS
     assert [j - i for i, j in zip(products[::2], products[1::2], strict=True)] == [1] * LEAST_STEPS
+
+
+def test_random_words_are_drawn_for_twice_as_many_elements_at_once():
+    """Of their blocks there is one for four words: two registers are to be mixed in turns."""
+    x = models.source(0, 1 << 14, dtype=U64)
+    found = []
+    for value in (g.cast(x, DType.U32), g.philox(x, x)):
+        (call,) = lowered(GraphRequest((value,), (x,), ())).calls
+        (store,) = (s for s in statements(call.kernel.body) if isinstance(s, Store))
+        found.append(store.value.shape[-1])
+    assert found[1] == 2 * found[0]
