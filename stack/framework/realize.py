@@ -118,16 +118,12 @@ def realize(*cells: Cell) -> None:
 
 
 def realize_leaves() -> None:
-    """Start computing this thread's pending leaves, such as parameters that are still to be
-    drawn."""
+    """Start computing this thread's pending leaves, such as parameters that are still to be drawn;
+    not those whose value is lost, which who asks for it is told."""
     settle()
-    realize(
-        *[
-            c
-            for c in here.context.pending()
-            if c.owns and c.link is None and not is_of_parts(c.node)
-        ]
-    )
+    leaves = [c for c in here.context.pending() if c.owns and c.link is None]
+    inline = Inlining()
+    realize(*[c for c in leaves if not is_of_parts(c.node) and inline(c.node) is not None])
 
 
 def compute_before(written: set[Node]) -> None:

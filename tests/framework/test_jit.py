@@ -346,11 +346,18 @@ def test_a_tensor_that_escaped_its_trace_says_so():
         return x
 
     f(np.ones(2))
+    held = ht.zeros(2, dtype=kept[0].dtype)
+    held.copy_(kept[0])
+    assert ht.jit(lambda x: x + 3)(np.ones(2)).tolist() == [4, 4], (
+        "who reads something else goes on"
+    )
     with pytest.raises(
         ht.TracingError, match="'f' made while it was traced was kept but not returned"
     ):
         kept[0].numpy()
     assert (ht.tensor([1.0]) + 1).item() == 2  # others are not bothered
+    with pytest.raises(ht.TracingError, match="was kept but not returned"):
+        held.numpy()
 
 
 def test_a_schedule_belongs_outside():
