@@ -106,7 +106,13 @@ def _fitted(
     check_patterns(model, strategy)
     pipe = strategy.pipeline
     place = 0 if pipe is None else mesh.place(pipe.name)
-    return device, layouts_of(model, in_order(strategy), optimizers, place)
+    layouts = layouts_of(model, in_order(strategy), optimizers, place)
+    if any(isinstance(divisions.get(cell.serial), Parallel) for cell in layouts):
+        raise InvalidCall(
+            "the model is spread already, by a call of `parallel` whose block has not ended; end "
+            "it before another one begins"
+        )
+    return device, layouts
 
 
 def _slowest(ranks: Agreement, mesh: Mesh, device: str) -> Pace:

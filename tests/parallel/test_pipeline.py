@@ -335,6 +335,9 @@ def test_what_is_captured_goes_on_when_values_are_whole_again():
         with spread.gathered():
             assert reads(x).item() == first
         assert reads(x).item() == first
+        with pytest.raises(InvalidCall, match="spread already, by a call of `parallel` whose"):
+            alone(small.net, small.optimizer)
+        assert reads(x).item() == first
         count = len(spread.explained)
     assert reads(x).item() == first
     with pytest.raises(InvalidCall, match="every rank has the whole model within `gathered"):
