@@ -23,7 +23,7 @@ from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
 from hal.tile.errors import TileError
 from stack.bench.roof import Roof, roof_of
-from stack.bench.watch import LaunchedKernel, Ran, Watch
+from stack.bench.watch import KernelWatch, LaunchedKernel, Ran
 from stack.compiler.kernels import TileCalls, TileLoop, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
@@ -73,7 +73,7 @@ def run(device: str, script: Sequence[str], picture: Path | None, every: bool) -
         raise click.UsageError('--picture draws with matplotlib: pip install "hal-accel[train]"')
     if picture is not None and not picture.resolve().parent.is_dir():
         raise click.UsageError(f"there is no folder for {picture}; make it first")
-    watch, heard = Watch(), list[GraphRequest]()
+    watch, heard = KernelWatch(), list[GraphRequest]()
     engine = engine_for(device, [watch], heard.append)
     if Feature.TIMESTAMPS not in engine.device.info.features:
         raise Unsupported(f"{device} does not tell when its operations ran (no timestamps)")

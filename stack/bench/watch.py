@@ -72,7 +72,7 @@ class _Submitted:
 
 
 @dataclass(eq=False)
-class Watch:
+class KernelWatch:
     """`engine_for(name, wrappers=[watch])` watches a device that declares `timestamps`.
 
     `ran` has what was launched. `longest` are the spans of the submission with the most commands,
@@ -88,7 +88,7 @@ class Watch:
 
 
 class _Watched:
-    def __init__(self, watch: Watch, device: Device) -> None:
+    def __init__(self, watch: KernelWatch, device: Device) -> None:
         self._watch, self._device = watch, device
         self._sources: dict[Handle, KernelSource] = {}
         self._args: dict[Handle, Sequence[Argument]] = {}

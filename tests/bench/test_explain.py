@@ -19,7 +19,7 @@ from stack.bench import roof
 from stack.bench.cases import cases
 from stack.bench.explain import explained, operations_of
 from stack.bench.roof import Roof
-from stack.bench.watch import LaunchedKernel, Ran, Watch
+from stack.bench.watch import KernelWatch, LaunchedKernel, Ran
 from stack.compiler.program import GraphRequest
 from stack.compiler.work import operations
 from stack.runtime import engine_of, opening
@@ -87,7 +87,7 @@ def test_the_compilers_kernels_make_the_operations_of_their_definition(info):
 def test_what_runs_is_counted_with_its_bytes():
     x = g.input(0, g.const(0, DType.F32).type.with_shape((64, 100)))
     request = GraphRequest((g.reduce("sum", g.matmul(x, g.transpose(x)), 1),), (x,))
-    watch = Watch()
+    watch = KernelWatch()
     with hal.open("cpu:0", wrappers=[watch]) as device, engine_of(device) as engine:
         plan = engine.plan(request)
         array = engine.put(np.ones((64, 100)), DType.F32)
