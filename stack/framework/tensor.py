@@ -1444,14 +1444,24 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def call_several(expression: Callable[..., Any], first: Tensor, *args: Any) -> tuple[Tensor, ...]:
     """`call` for an expression whose values follow from its operands alone and are always as
     many."""
-    if not under_way:
-        tape = tape_of(first.device)
-        numbers = tape.operate_several(expression, (first, *args))
-        if numbers is not None:
-            types, tracked = tape.tape.types, tape.tracked
-            return tuple([on_tape(tape, n, tracked and types[n].dtype.is_float) for n in numbers])
+    if (recorded := recorded_several(expression, first, *args)) is not None:
+        return recorded
     found: tuple[Tensor, ...] = call(expression, first, *args)
     return found
+
+
+def recorded_several(
+    expression: Callable[..., Any], first: Tensor, *args: Any
+) -> tuple[Tensor, ...] | None:
+    """The same on a tape; None where it is not for one."""
+    if under_way:
+        return None
+    tape = tape_of(first.device)
+    numbers = tape.operate_several(expression, (first, *args))
+    if numbers is None:
+        return None
+    types, tracked = tape.tape.types, tape.tracked
+    return tuple([on_tape(tape, n, tracked and types[n].dtype.is_float) for n in numbers])
 
 
 def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

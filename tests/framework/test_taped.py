@@ -191,3 +191,32 @@ def test_gradients_flow_past_a_draw_on_the_tape():
         np.testing.assert_allclose(mean.grad.numpy(), 2 * noise.numpy(), rtol=1e-6)
         np.testing.assert_allclose(spread.grad.numpy(), 2 * noise.numpy() ** 2, rtol=1e-6)
         mean.grad = spread.grad = None
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_on_the_tape_with_gradients_of_all_they_take(kind):
+    """Twice, so that the path is known; then of another length, and of no step at all."""
+    ours = getattr(ht.nn, kind)(5, 6, 2, bidirectional=True, bias=kind != "RNN")
+    theirs = getattr(torch.nn, kind)(5, 6, 2, bidirectional=True, bias=kind != "RNN")
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in ours.state_dict().items()})
+    states = 2 if kind == "LSTM" else 1
+    rng = np.random.default_rng(3)
+    for length in (7, 7, 4, 1):
+        given = [rng.normal(size=(length, 3, 5)).astype(np.float32)]
+        given += [rng.normal(size=(4, 3, 6)).astype(np.float32) for _ in range(states)]
+        found = []
+        for lib, net in ((ht, ours), (torch, theirs)):
+            x, *state = [lib.tensor(a, requires_grad=True) for a in given]
+            y, last = net(x, tuple(state) if states == 2 else state[0])
+            last = last if states == 2 else (last,)
+            if lib is ht:
+                assert all(is_on_tape(v) for v in (y, *last))
+            (y.cos().sum() + sum((v * v).sum() for v in last)).backward()
+            grads = [x.grad, *(v.grad for v in state), *(p.grad for p in net.parameters())]
+            found.append([v.detach().numpy() for v in (y, *last, *grads)])
+            for p in net.parameters():
+                p.grad = None
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+    with ht.no_grad():
+        assert ours(ht.zeros(0, 3, 5))[0].shape == (0, 3, 12)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,44 +11,22 @@ from hal.core.dtypes import DType
 from stack.framework import functional as F
 from stack.framework.control import scan
 from stack.framework.create import tensor, zeros
-from stack.framework.functions import cat, relu, sigmoid, stack, tanh, where
+from stack.framework.expr import recurrent
+from stack.framework.functions import cat, stack, where
+from stack.framework.modes import grad_enabled
 from stack.framework.nn import init
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.nn.utils.rnn import PackedSequence, packed_by_steps, padded_by_steps
-from stack.framework.tensor import Tensor
+from stack.framework.tensor import Tensor, call_several, recorded_several
 
 State = tuple[Tensor, ...]
-Hidden = Callable[[Tensor], Tensor]
-"""The part of the gates that comes from the output of the step before."""
-
-
-def _lstm(gates: Tensor, state: State, hidden: Hidden) -> State:
-    """gates is the input's part; the first of the state is the output."""
-    h, c = state
-    i, f, g, o = (gates + hidden(h)).chunk(4, -1)
-    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
-    return sigmoid(o) * tanh(c), c
-
-
-def _gru(gates: Tensor, state: State, hidden: Hidden) -> State:
-    (h,) = state
-    r, z, n = gates.chunk(3, -1)
-    hr, hz, hn = hidden(h).chunk(3, -1)
-    z = sigmoid(z + hz)
-    return ((1 - z) * tanh(n + sigmoid(r + hr) * hn) + z * h,)
-
-
-def _plain(bend: Callable[[Tensor], Tensor], gates: Tensor, state: State, hidden: Hidden) -> State:
-    return (bend(gates + hidden(state[0])),)
 
 
 class _Recurrent(Module):
+    kind: str
+    """Of its step, in `recurrent.STEPS`."""
     gates: int
     states = 1
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        """The next state, of which the first is the output."""
-        raise NotImplementedError
 
     def __init__(
         self,
@@ -154,20 +130,27 @@ class _Recurrent(Module):
             getattr(self, f"{name}_{suffix}")
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * self.bias]
         )
-        gates = F.linear(x, first, biases[0] if biases else None)
-
-        def hidden(h: Tensor) -> Tensor:
-            return F.linear(h, second, biases[1] if biases else None)
+        gates, reverse = F.linear(x, first, biases[0] if biases else None), "reverse" in suffix
+        bias = biases[1] if biases else None
+        if made is None:
+            kept = grad_enabled() and any(
+                t is not None and t.requires_grad for t in (gates, second, bias, *state)
+            )
+            how = second, bias, self.kind, reverse, kept
+            if (found := recorded_several(recurrent.layer, gates, *how, *state)) is not None:
+                return found[0], found[1:]
 
         def step(state: State, rows: tuple[Tensor, ...]) -> tuple[State, Tensor]:
             gates, *masks = rows
-            after = self._advance(gates, state, hidden)
+            after = call_several(
+                recurrent.STEPS[self.kind], gates, F.linear(state[0], second, bias), *state
+            )
             for mask in masks:
                 after = tuple(where(mask, a, b) for a, b in zip(after, state, strict=True))
             return after, after[0]
 
         rows = (gates,) if made is None else (gates, made)
-        end, y = scan(step, state, rows, reverse=suffix.endswith("reverse"))
+        end, y = scan(step, state, rows, reverse=reverse)
         return y, end
 
     def extra_repr(self) -> str:
@@ -187,11 +170,9 @@ class _Recurrent(Module):
 class LSTM(_Recurrent):
     """Long short-term memory: Hochreiter and Schmidhuber, with gates in PyTorch's order i f g o."""
 
+    kind = "lstm"
     gates = 4
     states = 2
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _lstm(gates, state, hidden)
 
     def forward(self, input: Any, hx: State | None = None) -> tuple[Any, State]:
         return self._run(input, hx)
@@ -200,10 +181,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Gated recurrent units, with gates in PyTorch's order r z n."""
 
+    kind = "gru"
     gates = 3
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _gru(gates, state, hidden)
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         y, (h,) = self._run(input, None if hx is None else (hx,))
@@ -228,7 +207,7 @@ class RNN(_Recurrent):
         device: str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        if nonlinearity not in _STEPS:
+        if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f'nonlinearity is "tanh" or "relu", got {nonlinearity!r}')
         super().__init__(
             input_size,
@@ -241,20 +220,15 @@ class RNN(_Recurrent):
             device,
             dtype,
         )
-        self.nonlinearity = nonlinearity
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _STEPS[self.nonlinearity](gates, state, hidden)
+        self.kind = self.nonlinearity = nonlinearity
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         y, (h,) = self._run(input, None if hx is None else (hx,))
         return y, h
 
 
-_STEPS = {"tanh": partial(_plain, tanh), "relu": partial(_plain, relu)}
-
-
 class _Cell(Module):
+    kind: str
     gates: int
 
     def __init__(
@@ -281,12 +255,10 @@ class _Cell(Module):
             init.uniform_(p, -bound, bound)
 
     def _step(self, x: Tensor, state: State) -> State:
-        gates = F.linear(x, self.weight_ih, self.bias_ih)
-        return self._advance(gates, state, lambda h: F.linear(h, self.weight_hh, self.bias_hh))
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
         """The next state, of which the first is the output."""
-        raise NotImplementedError
+        gates = F.linear(x, self.weight_ih, self.bias_ih)
+        hidden = F.linear(state[0], self.weight_hh, self.bias_hh)
+        return call_several(recurrent.STEPS[self.kind], gates, hidden, *state)
 
     def _zeros(self, x: Tensor) -> Tensor:
         return zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype, device=x.device)
@@ -298,10 +270,8 @@ class _Cell(Module):
 class LSTMCell(_Cell):
     """One step of `LSTM`."""
 
+    kind = "lstm"
     gates = 4
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _lstm(gates, state, hidden)
 
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, Tensor]:
         state = (self._zeros(input), self._zeros(input)) if hx is None else tuple(hx)
@@ -312,10 +282,8 @@ class LSTMCell(_Cell):
 class GRUCell(_Cell):
     """One step of `GRU`."""
 
+    kind = "gru"
     gates = 3
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _gru(gates, state, hidden)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         (h,) = self._step(input, (self._zeros(input) if hx is None else hx,))
@@ -337,10 +305,7 @@ class RNNCell(_Cell):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, device, dtype)
-        self.nonlinearity = nonlinearity
-
-    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
-        return _STEPS[self.nonlinearity](gates, state, hidden)
+        self.kind = self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         (h,) = self._step(input, (self._zeros(input) if hx is None else hx,))
