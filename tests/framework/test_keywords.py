@@ -50,6 +50,8 @@ OF_SHAPE = {
     ("function", "divided"),
     ("request", "divided"),
     ("sources", "divided"),
+    ("function", "called"),
+    ("arguments", "called"),
     ("make", "planned"),
     ("input", "is_conj"),
     ("device", "make"),

@@ -14,7 +14,7 @@ from stack.framework.expr.movement import chunk
 from stack.ops import LoopBody
 
 
-def lstm(x: Node, hidden: Node, _: Node, c: Node) -> list[Node]:
+def _lstm(x: Node, hidden: Node, _: Node, c: Node) -> list[Node]:
     """Output and cell after a step. The gates, in PyTorch's order i f g o, come from the input, x,
     and from the output of the step before, `hidden`."""
     i, f, n, o = chunk(e.add(x, hidden), 4, -1)
@@ -22,7 +22,7 @@ def lstm(x: Node, hidden: Node, _: Node, c: Node) -> list[Node]:
     return [e.mul(e.sigmoid(o), g.tanh(c)), c]
 
 
-def gru(x: Node, hidden: Node, h: Node) -> list[Node]:
+def _gru(x: Node, hidden: Node, h: Node) -> list[Node]:
     """The output after a step, whose gates have PyTorch's order r z n."""
     r, z, n = chunk(x, 3, -1)
     hr, hz, hn = chunk(hidden, 3, -1)
@@ -31,16 +31,16 @@ def gru(x: Node, hidden: Node, h: Node) -> list[Node]:
     return [e.add(e.mul(e.sub(1, z), new), e.mul(z, h))]
 
 
-def plain(bend: Callable[[Node], Node], x: Node, hidden: Node, _: Node) -> list[Node]:
+def _plain(bend: Callable[[Node], Node], x: Node, hidden: Node, _: Node) -> list[Node]:
     """The output after a step without gates."""
     return [bend(e.add(x, hidden))]
 
 
 STEPS: dict[str, Callable[..., list[Node]]] = {
-    "lstm": lstm,
-    "gru": gru,
-    "tanh": partial(plain, g.tanh),
-    "relu": partial(plain, relu),
+    "lstm": _lstm,
+    "gru": _gru,
+    "tanh": partial(_plain, g.tanh),
+    "relu": partial(_plain, relu),
 }
 """From the input's part of the gates, that of the output before and the state, of which the first
 is that output, to the next state."""
