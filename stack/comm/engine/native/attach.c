@@ -10,6 +10,8 @@
 
 #define WINDOW_NBYTES (128LL << 10) /* what is read of a source at a time, so that it is still in the cache when it is reduced */
 #define MOST_NBYTES (1LL << 30)
+#define PAGE_NBYTES 4096
+#define BEHIND_NBYTES 32   /* a destination that lies less than so far behind its source within a page */
 #define SHUT (1u << 31)    /* of `visits`: there may be no more */
 #define SHUT_NS 1000000000 /* for who is at it: far longer than a visit takes, unless its process is stopped */
 
@@ -33,6 +35,38 @@ static int read_once(pid_t process, uint64_t from, void *to, int64_t nbytes) {
 static int write_once(pid_t process, uint64_t to, const void *from, int64_t nbytes) {
     struct iovec mine = {(void *)(uintptr_t)from, nbytes}, theirs = {(void *)(uintptr_t)to, nbytes};
     return process_vm_writev(process, &mine, 1, &theirs, 1, 0) == nbytes;
+}
+
+/* Where a piece lies behind another one within a page so that the processor takes each read for one of what was just written: by its
+ * instruction for strings of bytes, which the kernel copies with, 2 MiB took ten times as long there. */
+static int lies_badly(uint64_t from, uint64_t to) { return (to - from) % PAGE_NBYTES && (to - from) % PAGE_NBYTES < BEHIND_NBYTES; }
+
+/* A place in `room`, which has a page more than what is copied at a time, half a page away from where the other copy begins or ends. */
+static unsigned char *window_in(unsigned char *room, uint64_t other) {
+    return room + (other + PAGE_NBYTES / 2 - (uint64_t)(uintptr_t)room) % PAGE_NBYTES;
+}
+
+/* As read_once, and wherever the two lie. */
+static int read_whole(pid_t process, uint64_t from, unsigned char *to, int64_t nbytes) {
+    if (!lies_badly(from, (uint64_t)(uintptr_t)to)) return read_once(process, from, to, nbytes);
+    _Alignas(64) unsigned char room[PIECE_NBYTES + PAGE_NBYTES], *window = window_in(room, from);
+    for (int64_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+        if (!read_once(process, from + at, window, n)) return 0;
+        he_copy(to + at, window, n, nbytes);
+    }
+    return 1;
+}
+
+static int write_whole(pid_t process, uint64_t to, const unsigned char *from, int64_t nbytes) {
+    if (!lies_badly((uint64_t)(uintptr_t)from, to)) return write_once(process, to, from, nbytes);
+    _Alignas(64) unsigned char room[PIECE_NBYTES + PAGE_NBYTES], *window = window_in(room, to);
+    for (int64_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < PIECE_NBYTES ? nbytes - at : PIECE_NBYTES;
+        he_near(window, from + at, n);
+        if (!write_once(process, to + at, window, n)) return 0;
+    }
+    return 1;
 }
 
 /* Reads a number that a rank has put where its end says, and writes it there once more: the process, or 0. */
@@ -83,7 +117,7 @@ int he_read(he_group *g, const he_call *call, int process, int rank, uint64_t fr
     for (int64_t at = 0, n; at < nbytes; at += n) {
         n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
         if (atomic_load(&g->failed)) return he_look(g);
-        if (read_once(process, from + at, to + at, n)) continue;
+        if (read_whole(process, from + at, to + at, n)) continue;
         int reason = errno == ESRCH ? HE_ENDED : HE_UNREADABLE;
         int code = he_look(g); /* what a rank has freed that failed before cannot be read either */
         return code ? code : he_fail(g, reason, rank, g->rank, call, NULL, 0);
@@ -98,7 +132,7 @@ int he_write(he_group *g, const he_call *call, int process, int rank, uint64_t t
         n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
         if (atomic_load(&g->failed)) return he_look(g);
         int may = !(__atomic_add_fetch(visits, 1, __ATOMIC_SEQ_CST) & SHUT) && atomic_load(&g->peers[rank].state) == HE_HERE;
-        int done = may && write_once(process, to + at, from + at, n), error = errno;
+        int done = may && write_whole(process, to + at, from + at, n), error = errno;
         __atomic_sub_fetch(visits, 1, __ATOMIC_SEQ_CST);
         if (done) continue;
         int code = he_look(g), reason = !may ? HE_LEFT : error == ESRCH ? HE_ENDED : HE_UNREADABLE;

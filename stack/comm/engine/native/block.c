@@ -33,7 +33,7 @@ static void put(he_group *g, const he_work *w, const he_step *s, int64_t at, con
         value = room;
     }
     if (has_wide(w) && !is_wide(w, s->dst_place)) he_narrow(w->call.dtype, dst, value, n);
-    else if (value != dst) memcpy(dst, value, n * he_place_nbytes(w, s->dst_place));
+    else if (value != dst) he_near(dst, value, n * he_place_nbytes(w, s->dst_place));
 }
 
 /* n <= HE_BLOCK elements of a step from its element `at` on; `message` is what has come for a step that receives. */

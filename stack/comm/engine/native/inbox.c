@@ -13,7 +13,7 @@ typedef struct he_kept {
     unsigned char data[];
 } he_kept;
 
-static void into(void *context, int64_t at, int64_t n, const unsigned char *bytes) { memcpy((unsigned char *)context + at, bytes, n); }
+static void into(void *context, int64_t at, int64_t n, const unsigned char *bytes) { he_near((unsigned char *)context + at, bytes, n); }
 
 /* What of a message can be moved now into `dst`: its bytes; or its place, and then out of there. */
 static int receive(he_group *g, int peer, he_transfer *t, he_lent *lent, unsigned char *dst, int *moved) {
@@ -164,7 +164,7 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
         }
         int code = differs(g, peer, m, &kept->transfer.frame);
         if (code) return code;
-        memcpy(m->work.dst, kept->data, he_elements_nbytes(&kept->transfer.frame.call));
+        he_near(m->work.dst, kept->data, he_elements_nbytes(&kept->transfer.frame.call));
         *at = kept->next;
         forget(g, kept);
         *moved = 1;

@@ -40,8 +40,8 @@ int64_t he_ring_put(he_group *g, int lane, int peer, const he_piece *pieces, int
         int64_t n = pieces[i].nbytes, free = all - held - done, at = (int64_t)((put + done) % (uint64_t)all), first;
         n = n < free ? n : free;
         first = n < all - at ? n : all - at;
-        memcpy(bytes_of(ring) + at, pieces[i].at, first);
-        memcpy(bytes_of(ring), (const unsigned char *)pieces[i].at + first, n - first);
+        he_near(bytes_of(ring) + at, pieces[i].at, first);
+        he_near(bytes_of(ring), (const unsigned char *)pieces[i].at + first, n - first);
         done += n;
     }
     if (!done) return 0;

@@ -28,8 +28,8 @@ static void show(he_group *g, const he_work *w, int64_t k) {
     int64_t size = he_nbytes_of(w->call.dtype), own = begin_of(&c, g->rank), next = begin_of(&c, g->rank + 1);
     unsigned char *slot = he_chunk_slot_of(g, g->rank, g->chunk_number + k)->data;
     const unsigned char *src = w->src + c.at * size;
-    memcpy(slot, src, own * size);
-    memcpy(slot + next * size, src + next * size, (c.n - next) * size);
+    he_near(slot, src, own * size);
+    he_near(slot + next * size, src + next * size, (c.n - next) * size);
 }
 
 static int keeps(const he_group *g, const he_work *w) { return w->call.kind == HE_ALL_REDUCE || g->rank == w->call.root; }

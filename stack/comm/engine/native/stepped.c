@@ -36,7 +36,7 @@ void he_step_show(const he_group *g, const he_work *w, int64_t step, unsigned ch
         int reader = each || w->call.root < 0 ? to : w->call.root;
         he_span now = cut(he_part_count(g, w, g->rank, reader), n, step);
         int64_t at = he_part_in_src(g, w, g->rank, to) + now.at;
-        if (now.n) memcpy(data + to * n * size, w->src + at * size, now.n * size);
+        if (now.n) he_near(data + to * n * size, w->src + at * size, now.n * size);
     }
 }
 
@@ -62,7 +62,7 @@ static void take_parts(const he_group *g, const he_work *w, int64_t step, uint32
     for (int from = 0; from < g->size; from++) {
         he_span now = cut(he_part_count(g, w, from, g->rank), n, step);
         int64_t at = he_part_in_dst(g, w, from, g->rank) + now.at;
-        if (now.n) memcpy(w->dst + at * size, shown(g, w, from, number), now.n * size);
+        if (now.n) he_near(w->dst + at * size, shown(g, w, from, number), now.n * size);
     }
 }
 
