@@ -132,9 +132,10 @@ class Checkpoints:
                 anew = later == "remove"
                 folder, manifest = self._write(step, plan, sources, error, state, anew)
                 saving.done.set_result(True)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  (told by `saving`, or by `late`)
+                self._background.late.note(error)  # before anybody can hear of it and forget it
                 saving.done.set_exception(error)
-                raise
+                return
             finally:
                 saving.set_staged()
             self._to_further(folder, manifest, later == "remove")

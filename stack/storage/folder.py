@@ -8,7 +8,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stack.storage.disk import Disk, takes_direct
@@ -147,7 +147,8 @@ class Folder(BlobStore):
                 for file in files:
                     name = str(at / file)
                     if name.startswith(prefix) and not file.startswith("."):
-                        found[name] = (Path(folder) / file).stat().st_size
+                        with suppress(FileNotFoundError):  # another rank has deleted it meanwhile
+                            found[name] = (Path(folder) / file).stat().st_size
         return found
 
     def delete(self, names: Iterable[str]) -> None:

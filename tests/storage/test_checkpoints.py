@@ -266,6 +266,37 @@ def test_what_a_save_in_the_background_left_undone_comes_up_in_the_next_call(tmp
         assert not differs(c.load().tensors, STATE)
 
 
+def test_an_error_that_a_waiting_caller_was_told_does_not_come_up_again(tmp_path):
+    may, told = threading.Event(), []
+
+    def lost(pieces):
+        assert may.wait(30)
+        raise OSError("the device is gone")
+
+    w = TensorShard.whole(np.ones(3, np.float32))
+    w = TensorShard(lost, w.shape, w.dtype, w.part)
+    with checkpoints(tmp_path) as c:
+        saving = c.save(1, {"model": {"w": w}}, background=True, staged=False)
+
+        def ask(done):  # as early as anybody can know
+            with pytest.raises(OSError, match="the device is gone"):
+                saving.wait_committed()
+            told.append(True)
+
+        saving.done.add_done_callback(ask)
+        may.set()
+        c.wait_idle()
+        assert told
+        c.save(2, STATE)
+
+
+def test_a_file_that_goes_while_files_are_listed_is_no_error(tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, STATE)
+        (tmp_path / STEP / "gone.safetensors").symlink_to("nowhere")  # listed, and not there
+        assert c.steps() == [1]
+
+
 def test_what_nobody_asks_for_comes_up_at_the_end_of_the_process(tmp_path):
     program = (
         "import numpy as np, shutil\nfrom stack.storage import Checkpoints\n"

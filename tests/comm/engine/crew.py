@@ -1,7 +1,7 @@
 """Ranks that are threads of the test's process: each has a group of its own."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from itertools import count
 
@@ -50,7 +50,9 @@ class Crew:
 
     def do(self, function):
         running = [self._pool.submit(function, group) for group in self.groups]
-        return [f.result(60) for f in running]
+        for f in as_completed(running, 60):
+            f.result()  # the first error is the cause; the other ranks wait in vain for that one
+        return [f.result() for f in running]
 
     def close(self):
         for group in self.groups:

@@ -79,9 +79,10 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
     return known
 
 
-_MOST_GROUPS = 32
 _MOST = 1000
 """How many kinds of kernels are remembered."""
+_MOST_GROUPS = 32
+"""How many groups of programs are held that not all of their sources were loaded of."""
 
 _MAKER = "generate_enqueue_and_set_args"
 if hasattr(invoker, _MAKER):  # which is not one of the names that pyopencl documents

@@ -24,7 +24,7 @@ from stack.compiler.text.streamed import LEAST_VECTOR_NBYTES, found
 _APART = "__attribute__((noinline)) void"
 """Stands before the function that is an instance. Drivers for processors make several functions of
 a kernel, which differ in how they are called, and generate code for each: all of them call this.
-It is not static: PoCL 3.0 crashed where it passed fewer arguments than such a function had."""
+It is not static: a driver crashed where it was, for a reason that is not known."""
 
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
