@@ -969,8 +969,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
             source = link.source
             if source.link is not None or source._requires_grad or link.window.repeats:
                 return False
-        if self._requires_grad and not self.owns:
-            return False
+        if self._requires_grad and (grad_enabled() or not self.owns):
+            return False  # a leaf may not change now, and where it is no operand no tape says so
         tape = tape_of(self.device)
         if link is not None and tape.number(link.source) < 0:
             return False

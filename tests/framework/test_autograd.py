@@ -1,5 +1,7 @@
 """Gradients stop, gather and repeat as they should."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -143,6 +145,20 @@ def test_a_leaf_that_requires_a_gradient_changes_only_under_no_grad():
     assert x.is_leaf
     (x * x).sum().backward()
     assert (x.tolist(), x.grad.tolist()) == ([2], [4])
+
+
+@pytest.mark.parametrize(
+    "values", [lambda y: y, lambda y: y.detach(), lambda y: y[:], lambda y: -y]
+)
+def test_what_no_gradient_flows_from_is_copied_to_a_leaf_only_under_no_grad(values):
+    x, source = leaf(1, 2), values(ht.tensor([3.0, 4.0]))
+    for refused in (x, copy.deepcopy(x), x.detach().requires_grad_()):
+        with pytest.raises(ht.GradientError, match=r"only under no_grad\(\)"):
+            refused.copy_(source)
+    assert x.tolist() == [1, 2]
+    with ht.no_grad():
+        x.copy_(source)
+    assert (x.is_leaf, x.tolist()) == (True, source.tolist())
 
 
 def test_in_place_on_a_computed_value_is_differentiated():
