@@ -373,11 +373,12 @@ def test_a_store_whose_creates_are_not_exclusive_is_refused(tmp_path):
             return super().commit(name, data, True)
 
     class OneAtATime(Wrapped):
+        looked = threading.Barrier(8)
+
         def commit(self, name, data, replace=False):
-            if name in self.list():
-                return False
-            time.sleep(0.01)
-            return super().commit(name, data, True)
+            there = name in self.list()
+            self.looked.wait(30)
+            return not there and super().commit(name, data, True)
 
     class Forgets(Wrapped):
         def list(self, prefix=""):
@@ -385,7 +386,7 @@ def test_a_store_whose_creates_are_not_exclusive_is_refused(tmp_path):
 
     for kind, text in (
         (Overwrites, "each only if it is not there, 8 succeeded"),
-        (OneAtATime, "succeeded"),
+        (OneAtATime, "8 succeeded"),
         (Forgets, "it lists"),
     ):
         with (

@@ -58,17 +58,19 @@ def seated_as(world, groups):
 
 
 @contextmanager
-def seated(names, *groups, deadline_s=20.0, rules=None, hosts=None):
+def seated(names, *groups, deadline_s=WAIT_S, rules=None, hosts=None):
     """A seat for each device, all of them in the group of all ranks and in those of these ranks.
-    `hosts[r]` is where rank r believes to be."""
+    `hosts[r]` is where rank r believes to be. Calls have the deadline once all are seated."""
     groups = (tuple(range(len(names))), *groups)
     seats = [Seat(name) for name in names]
     where = [tuple(hosts[r] if hosts else 0 for r in ranks) for ranks in groups]
-    with crews(*where, deadline_s=deadline_s) as made:
+    with crews(*where) as made:
         for ranks, crew in zip(groups, made, strict=True):
             parts = crew.do(lambda g, r=ranks: DeviceGroup(g, seats[r[g.rank]].device, rules))
             for rank, part in zip(ranks, parts, strict=True):
                 seats[rank].parts[ranks] = part
+            for group in crew.groups:
+                group.deadline_s = deadline_s
         try:
             yield seats
         finally:

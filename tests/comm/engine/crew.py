@@ -10,6 +10,7 @@ from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 
 TOKEN = "of-a-test"
+WAIT_S = 20.0
 _KEYS = count()
 
 
@@ -29,13 +30,13 @@ BOOT = BootId()
 class Crew:
     """A group for each rank; `do(f)` gives f(group) of every rank, in rank order."""
 
-    def __init__(self, port, size, pool, deadline_s, hosts=None):
+    def __init__(self, port, size, pool, deadline_s=WAIT_S, hosts=None):
         self.size = size
         self.hosts = hosts or (0,) * size
         self.key = f"crew-{next(_KEYS)}"
         self._pool = pool
         self.address = f"127.0.0.1:{port}"
-        self.store = Store(self.address, TOKEN, 20.0)
+        self.store = Store(self.address, TOKEN, WAIT_S)
         join = [pool.submit(self._join, rank, deadline_s) for rank in range(size)]
         try:
             self.groups = [f.result(30) for f in join]
@@ -46,7 +47,9 @@ class Crew:
 
     def _join(self, rank, deadline_s):
         BOOT.host.number = self.hosts[rank]
-        return Group.join(self.store, self.address, self.key, rank, self.size, deadline_s)
+        group = Group.join(self.store, self.address, self.key, rank, self.size, WAIT_S)
+        group.deadline_s = deadline_s
+        return group
 
     def do(self, function):
         running = [self._pool.submit(function, group) for group in self.groups]
@@ -71,8 +74,10 @@ def several_hosts():
 
 
 @contextmanager
-def crews(*sizes, deadline_s=20.0):
-    """A crew of each size: of that many ranks, or with these hosts, one for each rank."""
+def crews(*sizes, deadline_s=WAIT_S):
+    """A crew of each size: of that many ranks, or with these hosts, one for each rank. Calls have
+    the deadline; that ranks find each other, and say that they live, takes what it takes on a busy
+    machine: with a deadline of 2 s one that says nothing for 0.2 s would be lost."""
     hosts = [(0,) * size if isinstance(size, int) else size for size in sizes]
     with StoreServer(TOKEN) as server, ThreadPoolExecutor(sum(map(len, hosts))) as pool:
         with several_hosts():
