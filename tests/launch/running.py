@@ -1,6 +1,7 @@
 """`hal run` as a user starts it, in a folder of its own."""
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -68,10 +69,14 @@ def read_lines(pipe, count):
     return sorted(got.decode().splitlines())
 
 
-def read_to_end(screen):
-    """What comes from a terminal until its last user has gone."""
+def read_to_end(screen, wanted=None):
+    """What comes from a terminal until its last user has gone, or until it matches what is
+    wanted."""
     until_s, got = time.monotonic() + LONG_S, b""
-    while select.select([screen], [], [], max(0.0, until_s - time.monotonic()))[0]:
+    while (
+        not re.search(wanted, got, re.DOTALL)
+        and (select.select([screen], [], [], max(0.0, until_s - time.monotonic()))[0])
+    ):
         try:
             got += os.read(screen, 1 << 16)
         except OSError:  # how Linux says that nobody has the terminal open any more

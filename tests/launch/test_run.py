@@ -346,20 +346,33 @@ def test_sigkill_leaves_no_process_not_even_children_in_other_sessions(folder, v
         assert done.err[0] == "hal run: this host is lost: its agent ended (killed by SIGKILL)"
 
 
+ONE_BY_ONE = """
+import pathlib, time
+print("one", flush=True)
+for _ in range(18_000):
+    if pathlib.Path("read").exists():
+        break
+    time.sleep(0.01)
+print("two")
+"""
+
+
 def test_a_terminal_shows_colours_and_how_far_the_job_is(folder):
     screen, terminal = pty.openpty()
-    script = folder.write("import time\nprint('one')\ntime.sleep(0.2)\nprint('two')\n")
+    script = folder.write(ONE_BY_ONE)
     coloured = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     with folder.start(
         *("-n", 1, *HERE, script), stdout=terminal, stderr=terminal, env=coloured
     ) as process:
         os.close(terminal)
-        got = read_to_end(screen)
+        got = read_to_end(screen, b"one.*hal run: running.*KiB")
+        folder.write("", "read")
+        got += read_to_end(screen)
         assert process.wait(LONG_S) == 0
     os.close(screen)
     assert b"\x1b[36m[0]\x1b[0m one" in got
     assert re.search(
-        rb"\r\x1b\[Khal run: running, 1 of 1 ranks, 0:0\d, store \d+ keys, \d+ KiB", got
+        rb"\r\x1b\[Khal run: running, 1 of 1 ranks, \d+:\d\d, store \d+ keys, \d+ KiB", got
     )
     assert b"\r\x1b[K\x1b[36m[0]\x1b[0m two" in got
     assert b"\r\x1b[K" in got[got.rindex(b"hal run: running") :], "what is left is the job's own"

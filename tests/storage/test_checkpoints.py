@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
