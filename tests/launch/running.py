@@ -74,7 +74,7 @@ def read_to_end(screen, wanted=None):
     wanted."""
     until_s, got = time.monotonic() + LONG_S, b""
     while (
-        not re.search(wanted, got, re.DOTALL)
+        not (wanted and re.search(wanted, got, re.DOTALL))
         and (select.select([screen], [], [], max(0.0, until_s - time.monotonic()))[0])
     ):
         try:
