@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.draw import SEED  # before workers start, which inherit it
 
@@ -18,8 +18,11 @@ from tests.draw import SEED  # before workers start, which inherit it
 # themselves or a child need Python's own handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A test's first example compiles kernels, which takes as long as it takes.
-settings.register_profile("patient", settings(), deadline=None)
+# A test's first example compiles kernels, which takes as long as it takes; and how long it takes to
+# draw one says how busy the machine is.
+settings.register_profile(
+    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("patient")
 
 # Hypothesis draws some numbers from the constants in the modules that are loaded at that time: so

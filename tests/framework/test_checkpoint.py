@@ -136,7 +136,7 @@ def test_a_training_goes_on_as_if_nothing_had_happened(tmp_path):
     assert run(model, optimizer, 3) == expected
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cut=st.integers(0, 10_000))
 def test_a_truncated_file_is_refused_by_name(cut, tmp_path):
     path = tmp_path / "whole"
@@ -312,7 +312,7 @@ TREES = st.dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(tree=TREES)
 def test_every_plain_tree_comes_back_with_its_types(tmp_path, tree):
     checkpoint.save(tmp_path / "c", tree)

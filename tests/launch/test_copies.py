@@ -46,7 +46,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair():
+def pair(monkeypatch):
+    for limit in ("STALLED_S", "_CONNECT_S"):  # a busy machine may do nothing for seconds
+        monkeypatch.setattr(copies, limit, LONG_S)
     made = Pair()
     yield made
     for giver in made.givers:

@@ -55,7 +55,11 @@ def case_of(op, dtype):
     """A node of the operation on an element type, and what its inputs are."""
     found = []
 
-    @settings(FEW, max_examples=1, suppress_health_check=[HealthCheck.filter_too_much])
+    @settings(
+        FEW,
+        max_examples=1,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
     @given(data=st.data())
     def draw(data):
         m = Maker(data.draw)

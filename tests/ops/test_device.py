@@ -102,7 +102,9 @@ def engine(request):
     indirect=["engine"],
     scope="module",
 )
-@settings(FEW, max_examples=1, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(
+    FEW, max_examples=1, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_other_devices_compute_what_the_reference_says(request, engine, op, data):
     dtypes = sorted(OPS[op].dtypes)
