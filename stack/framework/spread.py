@@ -7,6 +7,7 @@ that are captured with it are divided among the ranks, and nothing else can read
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -55,6 +56,10 @@ class Division(Settler, Protocol):
         """The function that was divided last is called for the first time, with the values of these
         arguments; None for one that is computed of parts. Raises InvalidCall on all ranks that
         compute with it where theirs are others."""
+        ...
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """Values are whole within it, and may be given other homes: an optimizer's."""
         ...
 
 

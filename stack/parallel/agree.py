@@ -32,7 +32,8 @@ T = TypeVar("T")
 Fact = tuple[str, str]
 """What something is called, and what must be equal of it."""
 FEW, NEAR = 16, 1e-2
-"""Numbers of an argument that ranks compare, and how far they may be apart, relatively."""
+"""Of how many numbers of an argument, and fewer than twice as many, ranks compare each; and how far
+they may be apart, relatively."""
 LONG = 200
 """Letters of a fact that a message says."""
 
@@ -137,14 +138,14 @@ def agree_on_optimizers(ranks: Agreement, model: Module, optimizers: Sequence[Op
     for i, optimizer in enumerate(optimizers):
         for k, group in enumerate(optimizer.param_groups):
             at = f"group {k} of optimizer {i}"
+            facts += [
+                (at, names.get(p.serial, "no parameter of the model")) for p in group["params"]
+            ]
             facts.append((at, type(optimizer).__name__))
             for key in sorted(group.keys() - {"params"}):
                 value = group[key]
                 number = value.item() if isinstance(value, Tensor) else value
                 facts.append((at, f"{key}={number!r}"))
-            facts += [
-                (at, names.get(p.serial, "no parameter of the model")) for p in group["params"]
-            ]
     ranks.compare(facts, "optimizers", "make the same optimizers on all ranks")
 
 

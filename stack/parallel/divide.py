@@ -586,6 +586,13 @@ def _flat_layout(
     layout: list[Placement] = []
     for axis in axes:
         if axis.schedule:
+            for m in members:
+                if m.serial not in names:
+                    raise InvalidCall(
+                        f"an optimizer has a parameter of shape {list(m.shape)} that is none of "
+                        f"the model's, so no chunk of the pipeline along {axis.name!r} has it; "
+                        "make it one of the model's, or make the optimizer without it"
+                    )
             at = [axis.table.rank_of(axis.chunk(names[m.serial])) for m in members]
             owned = [
                 Part(math.prod(shape), size, Owned(rank), size if rank == stage else 0)

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -21,7 +21,7 @@ from stack.framework import Tensor, store
 from stack.framework.cell import Cell, add_settler, changed, here, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
-from stack.framework.optim.optimizer import Optimizer
+from stack.framework.optim.optimizer import Optimizer, optimizer_of
 from stack.framework.realize import compute_before, isolate, realize
 from stack.framework.request import Inlining, depends
 from stack.framework.spread import Source, divisions, parts
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimizer) -> Parallel:
     """Spread a model and its optimizers over the ranks of a mesh; all of them call it, before the
-    first step.
+    first step. An optimizer that is made of spread parameters later, by all ranks, is spread, too.
 
     From then on every function under `jit` that reads parameters or states is computed by the ranks
     together: the function is traced as on one device, with whole tensors, and each rank computes
@@ -122,6 +122,24 @@ def _slowest(ranks: Agreement, mesh: Mesh, device: str) -> Pace:
     own = Pace.of(engine(device).device.info, is_across)
     every = ranks.every(json.dumps(astuple(own)))
     return Pace.slowest(Pace(*json.loads(each)) for each in every)
+
+
+def _newest(model: Module, known: Sequence[Optimizer]) -> tuple[Optimizer, ...]:
+    """A model's optimizers: the known ones, but those that newer ones have taken all its parameters
+    from, and these."""
+    own = {p.serial for p in model.parameters()}
+    newest = {id(o): o for o in map(optimizer_of.get, own) if o is not None}
+    kept = [o for o in known if id(o) in newest or not o.shards or own.isdisjoint(_moved(o))]
+    for p in model.parameters():
+        o = optimizer_of.get(p.serial)
+        if o is not None and all(o is not k for k in kept):
+            kept.append(o)
+    return tuple(kept)
+
+
+def _moved(optimizer: Optimizer) -> list[int]:
+    """The serial numbers of an optimizer's parameters."""
+    return [p.serial for group in optimizer.param_groups for p in group["params"]]
 
 
 class Parallel:
@@ -296,20 +314,20 @@ class Parallel:
         self._by_serial = {cell.serial: layout for cell, layout in layouts.items()}
 
     def _place_again(self) -> None:
-        """Find where values are stored that model and optimizers may have been given. Raises
-        InvalidCall on all ranks where theirs differ then, or do not fit."""
+        """Find where values are stored that model and optimizers may have been given, on any rank,
+        also by optimizers that were made since. Raises InvalidCall on all ranks where theirs differ
+        then, or do not fit."""
+        optimizers = _newest(self._model, self._optimizers)
 
         def found() -> dict[Tensor, Layout]:
             check_patterns(self._model, self.strategy)
-            return layouts_of(self._model, self._axes, self._optimizers, self._stage)
+            return layouts_of(self._model, self._axes, optimizers, self._stage)
 
-        with suppress(InvalidCall):  # which all are told below
-            if {cell.serial for cell in found()} == self._by_serial.keys():
-                return
         ranks = self._agreement
         agree_on_model(ranks, self._model)
-        agree_on_optimizers(ranks, self._model, self._optimizers)
+        agree_on_optimizers(ranks, self._model, optimizers)
         self._place(ranks.made(found))
+        self._optimizers = optimizers
 
     def _scatter(self) -> None:
         """Keep this rank's part of each value."""
@@ -365,7 +383,8 @@ class Parallel:
         settle()
         self.settle()
         for cell in self._layouts:
-            self._keep(cell.node, self._whole(cell, store.arrays[cell.node]))
+            if cell in self._parts:
+                self._keep(cell.node, self._whole(cell, store.arrays[cell.node]))
             divisions.pop(cell.serial, None)
         self._parts.clear()
         changed()
@@ -396,8 +415,9 @@ class Parallel:
     @contextmanager
     def gathered(self) -> Iterator[None]:
         """Within the block every rank has the whole values, to read them or to save a `state_dict`,
-        and may give model and optimizers further parameters; at its end they are divided again. All
-        ranks enter it. Raises InvalidCall for what does not fit then."""
+        and may give model and optimizers further parameters, and make optimizers; at its end they
+        are divided again. All ranks enter it. Raises InvalidCall on all of them for what does not
+        fit then, or differs between them."""
         self._gather()
         try:
             yield
@@ -459,6 +479,10 @@ class _Ended:
             f"ended by {self._error}, and the other ranks' parts are out of reach; give model and "
             "optimizers whole values, as by `load_state_dict`, or make them anew"
         )
+
+    def gathered(self) -> nullcontext[None]:
+        """Values may be given that are whole, to the optimizer that is made of these, too."""
+        return nullcontext()
 
     def planned(self, make: Callable[[], T]) -> T:
         raise AssertionError("nothing was divided")

@@ -193,17 +193,25 @@ GIVEN = {
     "given-zero1": zero(1, 2),
     "given-zero3": zero(3, 2),
 }
-"""What is given other values between steps."""
+GIVEN |= {name.replace("given", "late"): strategy for name, strategy in GIVEN.items()}
+GIVEN["late-data"] = data(2)
+"""What is given other values between steps, and the optimizer before, or, late, when it is
+spread."""
 
 
-def given(strategy=None):
+def given(strategy=None, late=False):
     """Losses of steps between which parameters and states are given other values, in every way
     there is, and the parameters. Without a strategy by one process."""
     ht.manual_seed(5)
     net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
-    optimizer = optim.AdamW([*net.parameters()][:3], lr=0.1)
+
+    def made():
+        return optim.AdamW([*net.parameters()][:3], lr=0.1)
+
+    early = [] if late else [made()]
     copied = copy.deepcopy(net)
-    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
+    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, *early)
+    optimizer = made() if late else early[0]
     x = np.random.default_rng(0).standard_normal((8, 6), np.float32)
 
     def backward(loss_of, x):
@@ -239,7 +247,7 @@ def given(strategy=None):
     net[0].weight.data = values(net[0].weight)
     net.load_state_dict({"2.bias": values(net[2].bias)}, strict=False)
     losses.append(step(x).item())
-    with whole():
+    with nullcontext() if late else whole():
         optimizer.add_param_group({"params": [net[2].bias], "lr": 0.05})
     losses.append(step(x).item())
     read, refused = net[2].weight.norm(), []
@@ -369,6 +377,39 @@ def raising(rank, meet=next_batch, strategy=GIVEN["given-zero3"]):
     return {"said": said, "loss": ht.jit(lambda x: net(x).square().mean())(x).numpy()}
 
 
+def apart(rank):
+    """What a rank is told where one of them alone changes model or optimizers while values are
+    whole."""
+
+    def add(net, optimizer):
+        net[0].register_parameter("more", nn.Parameter(ht.ones(2)))
+
+    def remove(net, optimizer):
+        net[2].bias = None
+
+    def learn(net, optimizer):
+        optimizer.add_param_group({"params": [net[2].bias]})
+
+    def make(net, optimizer):
+        net.optimizer = optim.SGD([net[2].bias], lr=0.1)
+
+    said = []
+    for own, change in enumerate((add, remove, learn, make) * 2):
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+        optimizer = optim.SGD([*net.parameters()][:3], lr=0.1)
+        strategy = (*GIVEN.values(),)[own % len(GIVEN)]
+        try:
+            with (
+                parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread,
+                spread.gathered(),
+            ):
+                if rank == own % 2:
+                    change(net, optimizer)
+        except InvalidCall as error:
+            said.append(str(error))
+    return {"said": said}
+
+
 def distance(found, whole):
     """How far losses are, relatively, and gradients and parameters: by their norms, or by the
     model's where their own is below a millionth of that."""
@@ -404,13 +445,15 @@ if __name__ == "__main__":
         if name in BUDGETS:
             found = budgets(BUDGETS[name])
         elif name in GIVEN:
-            found = given(GIVEN[name])
+            found = given(GIVEN[name], name.startswith("late"))
         elif name in SCALED:
             found = scaled(SCALED[name], BATCHES if "pipeline" in name else 1)
         elif name == "images":
             found = images(IMAGES)
         elif name == "raising":
             found = raising(rank)
+        elif name == "apart":
+            found = apart(rank)
         elif name == "broken":
             found = raising(rank, break_device)
         elif name in COMPOSED:

@@ -30,12 +30,13 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
     ZeRO 3; a step of convolutions; steps between which values are given otherwise, or with a
-    scaled loss; one that a rank does not come to; and one in which its device fails."""
+    scaled loss; what one rank alone changes; a step that a rank does not come to; and one in which
+    its device fails."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
     changed = stream("given").choice(sorted(pipe.GIVEN))
-    cases = (name, budgets, changed, "images", *pipe.SCALED, "raising", "broken")
+    cases = (name, budgets, changed, "images", *pipe.SCALED, "apart", "raising", "broken")
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, *cases)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
@@ -54,7 +55,8 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
             np.testing.assert_allclose(found[1][key], value, rtol=2e-5, atol=1e-6)
     check_budgets([np.load(tmp_path / f"{budgets}.{rank}.npz") for rank in range(2)])
     files = [tmp_path / f"{changed}.{rank}.npz" for rank in range(2)]
-    check_given([np.load(file) for file in files], changed == "given-zero1")
+    check_given([np.load(file) for file in files], changed.endswith(("zero1", "data")))
+    check_apart([np.load(tmp_path / f"apart.{rank}.npz")["said"].tolist() for rank in range(2)])
     check_raised([np.load(tmp_path / f"raising.{rank}.npz") for rank in range(2)])
     told = str(np.load(tmp_path / "broken.0.npz")["said"][0])
     assert "rank 1 has aborted the group, since it raised" in told
@@ -75,6 +77,23 @@ def check_given(ranks, whole_parameters):
         now, later = found["refused"]
         assert "which is spread over ranks: read it in a captured function, or within" in now
         assert "a tensor was to be computed of values of which this rank had a part" in later
+
+
+def check_apart(ranks):
+    """Both ranks are told who has which parameter that the other one has not."""
+    told, other = ranks
+    assert told == other
+    for own, text in enumerate(told):
+        what, has = [
+            ("models", "0.more: float32[2]"),
+            ("models", "2.bias: float32[4]"),
+            ("optimizers", "group 1 of optimizer 0: 2.bias"),
+            ("optimizers", "group 0 of optimizer 1: 2.bias"),
+        ][own % 4]
+        assert text.startswith(f"ranks have different {what}: rank 0 has"), text
+        assert "rank 1 has" in text, text
+        assert has in text, text
+    assert len(told) == 8
 
 
 def check_raised(ranks):

@@ -7,9 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stack.framework as ht
 from benchmarks.machine import ROOT
+from hal.core.errors import InvalidCall
+from stack.framework import nn, optim
+from stack.parallel import Mesh, parallel
 from stack.parallel.divide import check_patterns, in_order, layouts_of
-from stack.parallel.strategy import Strategy
+from stack.parallel.strategy import Strategy, data, pipeline
 from tests.draw import stream, waits_its_turn
 from tests.launch.running import Folder
 from tests.parallel import spread_gpt
@@ -48,3 +52,24 @@ def test_every_strategy_of_the_guide_fits_its_model():
         model = spread_gpt.model(experts=spread_gpt.EXPERTS if "mixture" in text else 0)
         check_patterns(model, strategy)
         assert layouts_of(model, in_order(strategy), [])
+
+
+def test_a_parameter_that_two_optimizers_move_in_turns_is_there_at_the_end():
+    nets = [nn.Linear(3, 2) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    both = [[optim.SGD(net.parameters(), lr=0.1), optim.Adam([net.weight], lr=0.1)] for net in nets]
+    with parallel(nets[0], Mesh.of(None, data=1), data(1), *both[0]):
+        for net, optimizers in zip(nets, both, strict=True):
+            for optimizer in (*optimizers, *optimizers):
+                net.zero_grad()
+                net(ht.ones(1, 3)).square().mean().backward()
+                optimizer.step()
+    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_an_optimizer_of_a_pipeline_has_parameters_of_the_model_alone():
+    net, other = nn.Linear(3, 2), nn.Linear(4, 4)
+    optimizer = optim.SGD([*net.parameters(), other.weight], lr=0.1)
+    with pytest.raises(InvalidCall, match=r"a parameter of shape .4, 4. that is none of the model"):
+        parallel(net, Mesh.of(None, stage=1), pipeline(1, "gpipe 1", {"*": 0}), optimizer)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -31,11 +33,12 @@ from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError, TensorError, TracingError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
-from stack.framework.flat import ALIGNMENT, FlatParameters
+from stack.framework.flat import ALIGNMENT, FlatParameters, homes
 from stack.framework.modes import enable_grad, no_grad
 from stack.framework.optim.groups import GroupSpread, chosen, mask, view
 from stack.framework.realize import realize, refuse_in_trace
 from stack.framework.recorded import tape_of
+from stack.framework.spread import Division, divisions
 from stack.framework.tensor import Tensor
 
 T = TypeVar("T")
@@ -528,20 +531,24 @@ class Optimizer:
         """Move the parameters of these groups into shards."""
         if not self._is_flat:
             return
-        each = [(k, p) for k, group in enumerate(self.param_groups) for p in group["params"]]
-        placed: dict[tuple[str, DType], list[Member]] = defaultdict(list)
         chosen = set(groups)
-        for i, (k, p) in enumerate(each):
-            if k in chosen:
-                placed[p.device, p.dtype].append((i, k, p))
-        made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
-        for shard in made:
-            governing[shard.steps.serial] = self
-            for name, cell in shard.state.items():
-                if first := self.state_at_first(name):
-                    rebind(cell, g.full(cell.shape, first, cell.dtype))
-        self.shards = (*self.shards, *made)
-        changed()
+        each = [(k, p) for k, group in enumerate(self.param_groups) for p in group["params"]]
+        members = [(i, k, p) for i, (k, p) in enumerate(each) if k in chosen]
+        placed: dict[tuple[str, DType], list[Member]] = defaultdict(list)
+        for i, k, p in members:
+            placed[p.device, p.dtype].append((i, k, p))
+        with ExitStack() as whole:
+            for division in _divisions_of(p for _, _, p in members):
+                whole.enter_context(division.gathered())
+            made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
+            for shard in made:
+                governing[shard.steps.serial] = self
+                for name, cell in shard.state.items():
+                    if first := self.state_at_first(name):
+                        rebind(cell, g.full(cell.shape, first, cell.dtype))
+            self.shards = (*self.shards, *made)
+            optimizer_of.update({p.serial: self for _, _, p in members})
+            changed()
 
     # state
 
@@ -652,6 +659,21 @@ class Optimizer:
             lines.append(f"Parameter Group {k}")
             lines += [f"    {n}: {group[n]}" for n in sorted(group) if n != "params"]
         return "\n".join([*lines, ")"])
+
+
+optimizer_of: WeakValueDictionary[int, Optimizer] = WeakValueDictionary()
+"""The newest optimizer of each parameter, by the parameter's serial number."""
+
+
+def _divisions_of(params: Iterable[Tensor]) -> list[Division]:
+    """Who has spread parameters, or the flat arrays that these are in."""
+    found: dict[int, Division] = {}
+    for p in params:
+        home = homes.get(p.serial)
+        division = divisions.get((p if home is None else home.cell).serial)
+        if division is not None:
+            found[id(division)] = division
+    return list(found.values())
 
 
 def _check_parts(
