@@ -1,5 +1,6 @@
 """What processes do to the engine, and the engine to processes."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -35,6 +36,8 @@ def test_the_child_of_a_fork_is_no_rank():
                 with pytest.raises(InvalidCall, match="the child of a fork is no rank"):
                     crew.groups[0].later.barrier()
                 crew.groups[0].abort()
+                crew.groups.clear()  # they are given back
+                gc.collect()
                 code = 0
             finally:
                 os._exit(code)
@@ -45,6 +48,13 @@ def test_the_child_of_a_fork_is_no_rank():
             time.sleep(0.01)
         assert (found, status) == (child, 0)
         assert crew.do(lambda g: g.all_reduce(np.ones(1))[0]) == [2.0, 2.0]
+        # what each writes in the other's memory
+        rows = np.ones((2, 1 << 20))
+        for root in (0, 1) * 4:
+            found = crew.do(
+                lambda g, root=root: g.scatter(rows if g.rank == root else None, root, rows[0] * 0)
+            )
+            assert [part.sum() for part in found] == [1 << 20] * 2
 
 
 @pytest.mark.slow

@@ -144,6 +144,7 @@ int he_write(he_group *g, const he_call *call, int process, int rank, uint64_t t
 /* From here on nobody writes in this process any more: its memory is its own again before a call that has failed returns, or the
  * group is gone. Waits for whoever is at it; a rank whose process is stopped just there could still write once it goes on. */
 void he_shut(he_group *g) {
+    if (atomic_load(&g->forked)) return; /* it is its parent's */
     int64_t until_ns = he_now() + SHUT_NS;
     for (int i = 0; i < g->nlocal; i++) {
         if (i == g->here) continue;

@@ -131,7 +131,7 @@ static void close_data(he_group *g) {
 void he_group_release(he_group *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1) return;
     he_group_leave(g);
-    if (!atomic_load(&g->forked)) he_shut(g);
+    he_shut(g);
     he_unbind(g);
     if (!atomic_load(&g->forked)) he_watch_remove(g);
     close_data(g);
