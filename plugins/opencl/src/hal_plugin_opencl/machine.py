@@ -19,6 +19,7 @@ from hal.hosted.driven import COMPILE_S, DrivenMachine, DriverMemory
 from hal.hosted.forks import starts
 from hal.hosted.machine import Part
 from hal.hosted.order import Order
+from hal.hosted.places import Place
 from hal.hosted.slab import Slab, Slabs
 from hal.hosted.streams import After
 from hal_plugin_opencl import find
@@ -66,7 +67,7 @@ def opened(choice: Choice, cache_dir: str, declared: Mapping[str, float]) -> Hos
     try:
         device = find.at(choice.place)
         info = replace(describe(device, choice), declared=declared)
-        return HostedDevice(info, OpenclMachine(info, device, cache_dir), Order())
+        return HostedDevice(info, OpenclMachine(info, device, cache_dir, choice.place), Order())
     except cl.Error as error:
         raise PluginError(f"{choice.name} cannot be opened: {error}") from error
 
@@ -76,9 +77,9 @@ class OpenclMachine(DrivenMachine):
 
     meanings = _MEANINGS
 
-    def __init__(self, info: DeviceInfo, device: cl.Device, cache_dir: str) -> None:
+    def __init__(self, info: DeviceInfo, device: cl.Device, cache_dir: str, place: Place) -> None:
         self._context = cl.Context([device])
-        self._programs = Programs(self._context, device, info.fingerprint, cache_dir)
+        self._programs = Programs(self._context, device, info.fingerprint, cache_dir, place)
         self._flushes = True
         in_host, granularity = computes_in_host_memory(device), info.spaces[0].granularity
         slabs = Slabs(PLUGIN, granularity) if in_host else None

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import accumulate
 from threading import Lock
 from typing import Any
@@ -23,14 +24,17 @@ from hal.core.values import KernelSource, Param, ParamKind
 from hal.hosted.driven import DriverMemory
 from hal.hosted.kept import KeptBuilds
 from hal.hosted.machine import Part
+from hal.hosted.places import Place
 from hal.hosted.texts import checked, error_line, whole_options
 from hal.tile.numeric import constant, quiet
-from hal_plugin_opencl import joined
+from hal_plugin_opencl import beside, joined
+from hal_plugin_opencl.beside import Beside, Text
 from hal_plugin_opencl.describe import has_double, rounds_correctly
 
 CALL = "hal_launch"
 """The kernel that a build adds to the text: it calls the entry when its last argument is not 0.
-Run with 0 it makes drivers that generate code at the first launch do so during the load."""
+Run with 0 it makes drivers that generate code at the first launch do so during the load. An entry
+of work-groups of one has that argument itself."""
 
 _TYPES = {
     DType.F64: "double",
@@ -46,8 +50,11 @@ _TYPES = {
     DType.BOOL: "uchar",
 } | {d: {8: "uchar", 16: "ushort"}[d.bits] for d in DType if d.is_narrow}
 """Of arguments: a narrow float is its bits."""
+_NBYTES = {"double": 8, "float": 4, "long": 8, "int": 4, "short": 2, "char": 1}
+_NBYTES |= {f"u{kind}": nbytes for kind, nbytes in _NBYTES.items()}
+"""Of arguments that are numbers."""
 _BYTES = "uchar*"
-BUILD = "2"
+BUILD = "3"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
@@ -165,9 +172,18 @@ class Programs:
     """Loads the programs of a context, from the cache where they are in it."""
 
     def __init__(
-        self, context: cl.Context, device: cl.Device, fingerprint: str, cache_dir: str
+        self,
+        context: cl.Context,
+        device: cl.Device,
+        fingerprint: str,
+        cache_dir: str,
+        place: Place | None = None,
     ) -> None:
+        """With the device's `place` some are built by a second process, where that helps."""
         self._context, self._device = context, device
+        is_shared = place is not None and beside.shares(device)
+        self._beside = Beside(place) if place is not None and is_shared else None
+        self._turn = Lock()
         cache = Cache(cache_dir, "opencl")
         self._kept = KeptBuilds[_Program](cache, _binary, BUILD, cl.VERSION_TEXT, fingerprint)
 
@@ -176,27 +192,27 @@ class Programs:
 
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
-        beside, source = source.beside, replace(source, beside=())
-        lanes = whole_options(source, ("lanes",))["lanes"]
+        others, source = source.beside, replace(source, beside=())
+        lanes = _lanes(source)
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        loaded = self._kept_program(source, lanes) or self._joined(source, beside, lanes)
+        loaded = self._kept_program(source, lanes) or self._joined(source, others, lanes)
         if loaded is None:
             program = self._called(source) if not lanes else None
             if program is None:
-                text = source.text if lanes else source.text + _call(source)
+                text = _written(source, lanes) if lanes else source.text + _call(source)
                 program = _build(self._context, self._device, source, text)
-                _check_arguments(program, source)
+                _check_arguments(program, source, lanes)
             loaded = _loaded(program, source, lanes, self._device)
             self._kept.note(source, program)
         return loaded
 
     def _joined(
-        self, source: KernelSource, beside: tuple[KernelSource, ...], lanes: int
+        self, source: KernelSource, others: tuple[KernelSource, ...], lanes: int
     ) -> Loaded | None:
         """The program that is built together with those beside it; None where it is not."""
-        sources = next((g for g in joined.groups(beside) if source in g), (source,))
+        sources = next((g for g in joined.groups(others) if source in g), (source,))
         if len(sources) == 1:
             return None
         with self._lock:
@@ -207,7 +223,7 @@ class Programs:
             if not group.is_tried:
                 group.is_tried = True
                 with suppress(CompileError, InvalidCall):  # which is said of a program alone
-                    group.program = self._together(sources)
+                    group.program = self._together(sources, others)
             group.awaited.discard(source)
             if not group.awaited:
                 with self._lock:
@@ -215,26 +231,55 @@ class Programs:
         if group.program is None:
             return None
         name = joined.numbered(source.entry if lanes else CALL, sources.index(source))
-        return _loaded(group.program, source, lanes, self._device, name)
+        loaded = _loaded(group.program, source, lanes, self._device, name)
+        other, text = self._beside, _text(sources, self._device)
+        if loaded.guarded and other is not None and not other.take(text, name):
+            other.wait(text, name)
+        return loaded
 
-    def _together(self, sources: tuple[KernelSource, ...]) -> _Program:
+    def _together(
+        self, sources: tuple[KernelSource, ...], others: tuple[KernelSource, ...]
+    ) -> _Program:
         """The program of several sources. Raises CompileError, InvalidCall."""
-        lanes = [whole_options(source, ("lanes",))["lanes"] for source in sources]
-        parts = []
-        for number, source in enumerate(sources):
-            call = "" if lanes[number] else _checked_call(source)
-            parts.append(joined.part(source.text + call, number, not lanes[number]))
-        whole = KernelSource(sources[0].format, "".join(parts), sources[0].entry, ())
+        lanes = [_lanes(source) for source in sources]
+        whole = _whole(sources)
         if (binary := self._kept.get(whole)) is not None:
             with suppress(cl.Error):
                 return self._from(binary)
             self._kept.remove(whole)
-        program = _build(self._context, self._device, whole, whole.text)
+        self._share(others)
+        program = self._built(sources, whole)
         for number, source in enumerate(sources):
             if lanes[number]:  # a binary does not tell the arguments
-                _check_arguments(program, source, joined.numbered(source.entry, number))
+                name = joined.numbered(source.entry, number)
+                _check_arguments(program, source, lanes[number], name)
         self._kept.note(whole, program)
         return program
+
+    def _share(self, sources: tuple[KernelSource, ...]) -> None:
+        """Let a second process build those groups of sources that are not built."""
+        if self._beside is not None:
+            with self._lock:
+                groups = [g for g in joined.groups(sources) if len(g) > 1]
+                known, kept = self._groups, self._kept.get
+                awaited = [g for g in groups if g not in known or known[g].program is None]
+                texts = [_text(g, self._device) for g in awaited if kept(_whole(g)) is None]
+            self._beside.add(texts)
+
+    def _built(self, sources: tuple[KernelSource, ...], whole: KernelSource) -> _Program:
+        """A group's program, once its turn has come where another process builds, too. Raises
+        CompileError."""
+        other = self._beside
+        if other is None:
+            return _build(self._context, self._device, whole, whole.text)
+        text = _text(sources, self._device)
+        with self._turn:
+            if other.take(text):
+                program = _build(self._context, self._device, whole, whole.text)
+                other.built(text)
+                return program
+        other.wait(text)
+        return _build(self._context, self._device, whole, whole.text)
 
     def _from(self, binary: bytes) -> _Program:
         program = _Program(self._context, [self._device], [binary])
@@ -267,6 +312,35 @@ class Programs:
             return None
 
 
+def _lanes(source: KernelSource) -> int:
+    """The members of its work-groups, 0 where it does not say. Raises CompileError."""
+    return whole_options(source, ("lanes",))["lanes"]
+
+
+@lru_cache(maxsize=_MOST_GROUPS)
+def _whole(sources: tuple[KernelSource, ...]) -> KernelSource:
+    """The sources of a group as one. Raises CompileError."""
+    parts = []
+    for number, source in enumerate(sources):
+        lanes = _lanes(source)
+        text = _written(source, lanes) if lanes else source.text + _checked_call(source)
+        parts.append(joined.part(text, number, not lanes))
+    return KernelSource(sources[0].format, "".join(parts), sources[0].entry, ())
+
+
+@lru_cache(maxsize=_MOST_GROUPS)
+def _text(sources: tuple[KernelSource, ...], device: cl.Device) -> Text:
+    """What another process needs to build a group. Raises CompileError."""
+    whole, kernels = _whole(sources), []
+    for number, source in enumerate(sources):
+        lanes = _lanes(source)
+        if lanes and _guarded(source, lanes) is None:
+            continue
+        kinds = [0 if kind == _BYTES else _NBYTES[kind] for kind in _kinds(source.params)]
+        kernels.append((joined.numbered(source.entry if lanes else CALL, number), (*kinds, 1)))
+    return Text(whole.text, _options(device, whole), tuple(kernels))
+
+
 def _loaded(
     program: _Program, source: KernelSource, lanes: int, device: cl.Device, name: str = ""
 ) -> Loaded:
@@ -274,7 +348,8 @@ def _loaded(
     CompileError where it has none of that name, or the device none of its work-groups."""
     name = name or (_short(source.entry) if lanes else CALL)
     numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
-    loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
+    guarded = not lanes or _guarded(source, lanes) is not None
+    loaded = Loaded(source.entry, program, name, source.params, lanes or 1, guarded, numbers)
     loaded.spare.append(loaded.kernel())
     lanes = lanes or 1
     most = loaded.spare[0].get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
@@ -323,11 +398,23 @@ def _checked_call(source: KernelSource) -> str:
     return f"\nvoid {source.entry}({', '.join(_declared(source.params))});\n{_call(source)}"
 
 
-def _check_arguments(program: _Program, source: KernelSource, name: str = "") -> None:
+def _guarded(source: KernelSource, lanes: int) -> str | None:
+    """The text of a source that names its work-groups, with an entry that may do nothing."""
+    return joined.guarded(source.text, source.entry) if lanes == 1 else None
+
+
+def _written(source: KernelSource, lanes: int) -> str:
+    """The same, or as it is."""
+    return _guarded(source, lanes) or source.text
+
+
+def _check_arguments(program: _Program, source: KernelSource, lanes: int, name: str = "") -> None:
     """Raise InvalidCall where an entry's arguments are not those of its parameters."""
     kernel = _kernel(program, name or _short(source.entry))
     type_name = cl.kernel_arg_info.TYPE_NAME
     found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
+    if _guarded(source, lanes) is not None:
+        found.pop()
     if found != (wanted := _kinds(source.params)):
         text = f"its arguments are {found}; by its parameters they must be {wanted}"
         raise InvalidCall(f"{source.entry}: {text}")
@@ -336,11 +423,7 @@ def _check_arguments(program: _Program, source: KernelSource, name: str = "") ->
 def _build(
     context: cl.Context, device: cl.Device, source: KernelSource, text: str, more: str = ""
 ) -> _Program:
-    options = "-w -cl-std=CL1.2 -cl-kernel-arg-info" + more
-    if rounds_correctly(device):
-        options += " -cl-fp32-correctly-rounded-divide-sqrt"
-    if (name := _short(source.entry)) != source.entry:
-        options += f" -D{source.entry}={name}"
+    options = _options(device, source) + more
     program = _Program(context, checked(text))
     try:
         program._build(options.encode(), [device])
@@ -350,6 +433,15 @@ def _build(
         line = error_line(log, len(source.text.splitlines()))
         raise CompileError(f"{source.entry} does not build:\n{log}", log, line) from error
     return program
+
+
+def _options(device: cl.Device, source: KernelSource) -> str:
+    options = "-w -cl-std=CL1.2 -cl-kernel-arg-info"
+    if rounds_correctly(device):
+        options += " -cl-fp32-correctly-rounded-divide-sqrt"
+    if (name := _short(source.entry)) != source.entry:
+        options += f" -D{source.entry}={name}"
+    return options
 
 
 def _kernel(program: _Program, name: str) -> cl.Kernel:
