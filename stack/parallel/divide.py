@@ -554,7 +554,8 @@ def layouts_of(
     for name, p in model.named_parameters():
         if p.serial in homes and p.serial not in homed:
             raise InvalidCall(
-                f"{name} belongs to an optimizer that `parallel` was not given; pass all of them"
+                f"{name} belongs to an optimizer that `parallel` was not given; pass all of them, "
+                "behind the strategy, or make them behind `parallel`"
             )
         if p.serial not in homed:
             found[p] = _parameter_layout(name, p.shape, axes)

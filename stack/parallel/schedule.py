@@ -97,7 +97,8 @@ class Schedule:
                 ) from None
         if len(chunks) != len(rows) or not rows:
             raise InvalidCall(
-                f"the schedule has chunks of {len(chunks)} ranks and {len(rows)} rows"
+                f"the schedule has chunks of {len(chunks)} ranks and {len(rows)} rows; write "
+                "`chunks 0 | 1`, with those of each rank, and a row for each"
             )
         return Schedule(chunks, tuple(rows))
 
@@ -240,15 +241,19 @@ def _check_entries(schedule: Schedule) -> None:
         seen: set[Entry] = set()
         for entry in row:
             if entry.chunk not in schedule.chunks[rank]:
-                raise InvalidCall(f"rank {rank} computes {entry}, but has no chunk {entry.chunk}")
+                raise InvalidCall(
+                    f"rank {rank} computes {entry}, but has no chunk {entry.chunk}; move it to "
+                    "the row of the rank that has"
+                )
             if entry in seen:
-                raise InvalidCall(f"rank {rank} computes {entry} twice")
+                raise InvalidCall(f"rank {rank} computes {entry} twice; leave one of them out")
             seen.add(entry)
         for chunk in schedule.chunks[rank]:
             for batch in range(schedule.batches):
                 for what in kinds:
                     if Entry(what, chunk, batch) not in seen:
-                        raise InvalidCall(f"rank {rank} lacks {Entry(what, chunk, batch)}")
+                        lost = Entry(what, chunk, batch)
+                        raise InvalidCall(f"rank {rank} lacks {lost}; write it into its row")
 
 
 def messages(schedule: Schedule, rank: int) -> list[tuple[int, int, Entry]]:
@@ -294,7 +299,7 @@ def _check_messages(schedule: Schedule) -> None:
                     if one != other:
                         raise InvalidCall(
                             f"rank {a} sends {one} where rank {b} asks for {other}: messages "
-                            f"between them come in another order"
+                            "between them come in another order; give both rows the same one"
                         )
 
 

@@ -51,7 +51,7 @@ from stack.parallel.overlap import Pace
 from stack.parallel.pipeline import summed_backward
 from stack.parallel.placement import WHOLE, Packed, local_type, plain
 from stack.parallel.ranks import Ranks
-from stack.parallel.refusals import say_raised
+from stack.parallel.refusals import say_raised, told
 from stack.parallel.scatter import in_place, placed_value, whole_value
 from stack.parallel.stages import Lane, lanes
 from stack.parallel.strategy import AxisLayout, Strategy
@@ -71,6 +71,8 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
     of one device. Raises InvalidCall for a strategy that does not fit the mesh, the model or its
     sizes, on every rank, and when the ranks' models, optimizers or strategies differ.
     """
+    with told():
+        _check_given(model, mesh, strategy, *optimizers)
     with among_all(mesh) as ranks:
         agree_on_strategy(ranks, str(strategy))
         agree_on_model(ranks, model)
@@ -94,6 +96,22 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
         for line in (*of_lanes.values(), *lines):
             line.leave()
         raise
+
+
+def _check_given(model: object, mesh: object, strategy: object, *optimizers: object) -> None:
+    """Raise InvalidCall for what is none of the things that `parallel` takes."""
+    given: list[tuple[str, object, type, str]] = [
+        ("model", model, Module, "give it as it is for one device"),
+        ("mesh", mesh, Mesh, "Mesh.present(**strategy.sizes) makes one"),
+        ("strategy", strategy, Strategy, "Strategy.parse makes one of a text"),
+        *(("optimizer", x, Optimizer, "give each by itself") for x in optimizers),
+    ]
+    for what, value, kind, how in given:
+        if not isinstance(value, kind):
+            raise InvalidCall(
+                "`parallel` takes a model, a mesh, a strategy and optimizers, and was given a "
+                f"{type(value).__name__} for the {what}, which is a {kind.__name__}; {how}"
+            )
 
 
 def _fitted(
@@ -196,12 +214,12 @@ class Parallel:
             # Ranks that have something else may find a reason of their own for a failure.
             self._agree_on(function, request)
 
-            def told() -> tuple[GraphRequest, Explained]:
+            def known() -> tuple[GraphRequest, Explained]:
                 if made is None:
                     raise failure
                 return made
 
-            made = self._agreement.made(told)
+            made = self._agreement.made(known)
         found, said = made
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]

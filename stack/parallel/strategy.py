@@ -365,7 +365,12 @@ def _sharding(axis: AxisLayout, pattern: str, p: Sharded) -> AxisLayout:
 
 @lru_cache(maxsize=64)
 def _table(schedule: str, ranks: int) -> Schedule:
-    name, *numbers = schedule.split()
+    name, *numbers = schedule.split() or [""]
+    if name not in NAMED and "chunks" not in schedule:
+        raise InvalidCall(
+            f"{schedule!r} has no name of {', '.join(NAMED)}, and is no table, which begins with "
+            "`chunks 0 | 1`; write `1f1b 8`, for instance"
+        )
     if name not in NAMED:
         found = Schedule.parse(schedule)
     elif len(numbers) != (2 if name == "interleaved" else 1):

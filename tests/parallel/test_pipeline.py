@@ -391,6 +391,7 @@ def test_what_cannot_be_a_pipeline_is_refused():
         ("gpipe 2", {"9.*": 0, "*": 0}, "called '9.*of its 4 the nearest are .*3.weight"),
         ("gpipe 2", {"9.*": 0}, "no chunk of the pipeline along 'stage' has parameter 0.weight"),
         ("gpipe 2", {"0.*": 0, "*": 1}, "3.bias is in chunk 1 .* which has chunks 0 to 0"),
+        ("2f2b 4", {"*": 0}, "'2f2b 4' has no name of gpipe, 1f1b, .*, and is no table"),
         ("interleaved 2 2", {"*": 0}, "chunk 1 of the pipeline along 'stage' has no parameters"),
         ("interleaved 2", {"*": 0}, "takes a number of micro-batches and chunks of a rank"),
         ("chunks 0 | 1\nrank 0: F0.0 B0.0\nrank 1: F1.0 B1.0", {"*": 0}, "is for 2 ranks"),

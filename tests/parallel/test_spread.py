@@ -73,3 +73,19 @@ def test_an_optimizer_of_a_pipeline_has_parameters_of_the_model_alone():
     optimizer = optim.SGD([*net.parameters(), other.weight], lr=0.1)
     with pytest.raises(InvalidCall, match=r"a parameter of shape .4, 4. that is none of the model"):
         parallel(net, Mesh.of(None, stage=1), pipeline(1, "gpipe 1", {"*": 0}), optimizer)
+
+
+def test_what_is_no_model_mesh_strategy_or_optimizer_is_refused():
+    net, mesh, text = nn.Linear(3, 2), Mesh.of(None, data=1), str(data(1))
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    for given, said in [
+        (
+            (net, mesh, text, optimizer),
+            "a str for the strategy, .* Strategy.parse makes one of a text",
+        ),
+        ((net, data(1), mesh), "a Strategy for the mesh, .*; Mesh.present"),
+        ((net, mesh, data(1), [optimizer]), "a list for the optimizer, .*; give each by itself"),
+        ((net.forward, mesh, data(1)), "a method for the model, which is a Module; give"),
+    ]:
+        with pytest.raises(InvalidCall, match=said):
+            parallel(*given)
