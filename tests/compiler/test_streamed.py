@@ -137,6 +137,21 @@ def test_only_whole_rows_that_are_written_once(soon: None) -> None:
         assert not found(kernel), why
 
 
+def test_stores_of_an_instance_count_together() -> None:
+    """Rows that an instance writes one after the other make the run, and the launch."""
+    b = Builder("pair")
+    x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, False, True)
+    for k in range(2):
+        row = add(mul(program_id(0), 512), 256 * k)
+
+        def body(i: Node, row: Node = row) -> None:
+            b.store(y, add(row, i), b.load(x, add(row, i), (WIDTH,), (1,)), (1,))
+
+        b.loop(0, 256, WIDTH, body)
+    assert list(found(b.kernel()).values()) == [2048, 2048]
+    assert not found(rows(DType.F32, 256))
+
+
 def test_a_loop_of_unknown_length(soon: None) -> None:
     b = Builder("unknown")
     x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, False, True)

@@ -16,11 +16,12 @@ from math import gcd, prod
 from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
+from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.expr import Apply, Read, parts, reads
-from stack.compiler.graph.roots import base
+from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
@@ -73,6 +74,11 @@ LEAST = 4
 
 HINTED = 128
 """Elements that a size which is data is taken to be at least."""
+
+TURN = 512
+"""Elements of a row at most that takes turns with its neighbours. Measured on Zen 3: cross-entropy
+over rows of 256 gained 7 %; softmax over rows of 1024, two of which fill the nearest cache with
+what is read, kept and written, lost 4 %."""
 
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
@@ -130,6 +136,11 @@ class _Loops:
         self.side: tuple[Axis, Axis] | None = None
         if (height := self._found_side(lanes)) > 1:
             self._put_side_by_side(height, lanes)
+        self.turns: tuple[Axis, Axis] | None = None
+        if self.side is None and self._take_turns():
+            *rest, row = self.rows
+            self.turns = row, Axis(row.size // sizes.turns)
+            self.rows = [*rest, self.turns[1]]
 
     def _draws(self) -> bool:
         """Whether some of the values are random."""
@@ -238,6 +249,20 @@ class _Loops:
         self.side = row, blocks
         self.rows = [*rest, blocks]
 
+    def _take_turns(self) -> bool:
+        """Whether an instance makes each pass over several rows before the next one: what a pass
+        ends with, as the sum of its lanes, and a quotient of it, is a chain of operations that all
+        of the next pass waits for, and no processor looks as far ahead as to the next row."""
+        alone = self.emission.loops.squares and self.rows and not self.vector_parallel
+        passes = {self.level[r] for r in self.nest.own if self._in_loop(r)}
+        if not alone or len(passes) < 2:
+            return False
+        row, length = self.rows[-1], prod(a.size for a in self.space.reduced)
+        if not (is_fixed(row.size) and is_fixed(length)) or length > TURN:
+            return False
+        enough = row.size >= 2 * self.sizes.turns * max(1, self.emission.info.limits.instances)
+        return bool(enough and row.size % self.sizes.turns == 0)
+
     def emit(self) -> Grid:
         count, k = 1, 0
         while k < len(self.rows) and count < self.sizes.rows_on_grid:
@@ -264,6 +289,8 @@ class _Loops:
                 row, blocks = self.side
                 tile = TileAxis(row, mul(scope.values[blocks], self.height), self.height)
                 self._passes(Tiles(self.emission, {}, (tile,), scope))
+            elif self.turns is not None:
+                self._passes(*self._in_turns(scope, *self.turns))
             elif self.vector is None or not self.vector_parallel:
                 self._passes(scope)
             elif self.streams:
@@ -537,19 +564,47 @@ class _Loops:
 
     def _tiled(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> Tiles:
         across = TileAxis(v, base, self.width, limit)
-        return Tiles(self.emission, {}, (*scope.tile_axes, across), scope)
+        return Tiles(scope.emission, {}, (*scope.tile_axes, across), scope)
 
-    # passes over one row
+    # passes over rows
 
-    def _passes(self, row: Tiles) -> None:
+    def _in_turns(self, scope: Tiles, row: Axis, blocks: Axis) -> list[Tiles]:
+        """The rows of a block, each with scratch memory of its own."""
+        first = mul(scope.values[blocks], self.sizes.turns)
+        found = []
+        for k in range(self.sizes.turns):
+            apart = replace(self.emission, memory=self._own_scratch(k)) if k else self.emission
+            found.append(Tiles(apart, {row: add(first, k)}, (), scope))
+            found[-1].hoist(self.nest.exprs.values())
+        return found
+
+    def _own_scratch(self, turn: int) -> Callable[[Home, Affine], tuple[Memory, int]]:
+        """As `Emission.memory`, with other scratch memory."""
+        shared, made = self.emission.memory, dict[int, Memory]()
+        for root, at in self.nest.own.items():
+            home = self.emission.homes.get(root)
+            if home is not None and home.kind == "scratch":
+                of, _ = shared(home, at)
+                made[home.index] = self.b.alloc(f"{of.name}_{turn}", of.dtype, of.size)
+
+        def memory(home: Home, offset: Affine) -> tuple[Memory, int]:
+            if home.kind == "scratch":
+                return made[home.index], 0
+            return shared(home, offset)
+
+        return memory
+
+    def _passes(self, *rows: Tiles) -> None:
+        """All passes, each over one row after the other."""
         for number in range(max(self.level.values()) + 1):
             here = [r for r in self.nest.own if self.level[r] == number]
             full = [r for r in here if self._in_loop(r)]
-            row.hoist(self.nest.exprs[r] for r in full if r in self.nest.exprs)
-            for root in (r for r in here if not self._in_loop(r)):
-                self._compute(row, root)
-            if full:
-                self._pass(row, full)
+            for row in rows:
+                row.hoist(self.nest.exprs[r] for r in full if r in self.nest.exprs)
+                for root in (r for r in here if not self._in_loop(r)):
+                    self._compute(row, root)
+                if full:
+                    self._pass(row, full)
 
     def _in_loop(self, root: Node) -> bool:
         """Whether the root is computed inside the loops over the row (a pure row has none)."""
@@ -601,7 +656,7 @@ class _Loops:
             return body(scope, acc)
 
         def step(i: Node, *carried: Node) -> list[Node]:
-            inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
+            inner = Tiles(scope.emission, {axes[0]: i}, scope.tile_axes, scope)
             return self._over_inner(inner, axes[1:], body, sums, carried)
 
         terms = prod(a.size for a in axes[1:])

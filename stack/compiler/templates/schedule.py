@@ -43,11 +43,13 @@ class Block:
 class LoopSizes:
     """Sizes of a loop nest: `unroll` vector registers of one value that a pass works on at once, to
     hide the latency of arithmetic; from `rows_on_grid` rows on further parallel axes become loops
-    of one instance; an instance of an elementwise kernel computes `chunk` elements."""
+    of one instance; an instance of an elementwise kernel computes `chunk` elements; short rows that
+    take several passes are made `turns` at a time, pass by pass."""
 
     unroll: int = 4
     rows_on_grid: int = 256
     chunk: int = 1 << 13
+    turns: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ the grid.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from hal.core.dtypes import DType
@@ -25,10 +26,11 @@ result, and one of 1 MiB lost as much; where all of a small last cache is this p
 LEAST_VECTOR_NBYTES = 16
 """The least that processors store past their caches at once."""
 
-_RUN_NBYTES = 1 << 12
-"""What an instance writes at least, a row of norms; a test for less would cost small kernels more
-than it gives. Measured on Zen 3 with norms and softmax over rows of this size: those of 16 and 256
-MB gained 25 to 100 %, and those of 1 MB lost nothing."""
+_RUN_NBYTES = 1 << 11
+"""What an instance writes at least; a test for less would cost small kernels more than it gives.
+Measured on Zen 3 with norms and softmax over rows of twice this size, of which those of 16 and 256
+MB gained 25 to 100 % and those of 1 MB lost nothing, and with cross-entropy over 16 MB of rows of
+half of it, which an instance has two of: a sixteenth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,19 @@ class _Loop:
 
 def found(kernel: Kernel, vector_nbytes: Callable[[DType], int]) -> Mapping[Store, int]:
     """The stores that may write past the caches by whole vectors of so many bytes of a type, each
-    with the bytes that an instance writes by it; none where no launch writes enough."""
+    with the bytes that an instance writes by it and by the others that write to that memory; none
+    where no launch writes enough."""
     written = {p.name for p in kernel.params if p.writes and not p.reads}
+    stores = [
+        (s, loops, s.value.type.nbytes * math.prod(x.trips for x in loops))
+        for s, loops in _stores(kernel.body, ())
+    ]
+    together = Counter[str]()
+    for s, _, nbytes in stores:
+        together[s.target.memory.name] += nbytes
     large = {}
-    for s, loops in _stores(kernel.body, ()):
-        nbytes = s.value.type.nbytes * math.prod(x.trips for x in loops)
+    for s, loops, _ in stores:
+        nbytes = together[s.target.memory.name]
         whole = s.target.memory.name in written and _is_whole(s, vector_nbytes(s.value.dtype))
         used = set(toposort([s.target.offset]))
         if not whole or any(x.index not in used for x in loops):

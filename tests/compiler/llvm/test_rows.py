@@ -11,11 +11,15 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.build import Builder, add, binary, broadcast, const, dot, mul, program_id, reduce
 from hal.tile.kernel import For, Kernel, Load
-from hal.tile.node import Node
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.compiler.program import GraphRequest
 from stack.compiler.text.llvm import render
 from stack.compiler.text.llvm.ahead import LEAST_NBYTES, found
+from tests.compiler import models
 from tests.compiler.llvm.agreement import agree
 from tests.compiler.llvm.machine import info
+from tests.compiler.lowered import SIMD, lowered
 
 F, I64 = DType.F32, DType.I64
 WIDTH = 16
@@ -66,6 +70,28 @@ def test_short_rows_ask_for_a_later_one() -> None:
 def test_what_changes_or_stays_is_not_asked_for() -> None:
     assert asked(shares(2048, program_id(), updated=True)) == []
     assert asked(shares(2048, const(0, I64))) == []
+
+
+def softmax(*shape: int) -> Kernel:
+    x = g.input(0, Type(shape, F))
+    (call,) = lowered(GraphRequest((models.softmax(x),), (x,)), SIMD).calls
+    return call.kernel
+
+
+def test_short_rows_take_turns_and_each_asks_for_one() -> None:
+    """Each pass over two rows before the next one; long rows one by one, and so those that are few
+    or not even."""
+    for shape, rows in (((64, 40), 2), ((64, 523), 1), ((63, 40), 1), ((6, 40), 1)):
+        kernel = softmax(*shape)
+        loops = [s for s in kernel.body if isinstance(s, For)]
+        assert [bool(s.carried) for s in loops] == [True] * 2 * rows + [False] * rows
+        asks = [[x for x in found(kernel) if x in s.body] for s in loops]
+        assert [len(x) for x in asks] == [0] * rows + [1] * rows + [0] * rows
+    x = np.random.default_rng(0).normal(size=(64, 40)).astype(np.float32)
+    buffers = {"b0": x.ravel(), "b1": np.zeros(x.size, np.float32)}
+    y = agree(softmax(64, 40), (32, 1, 1), buffers, ulp=8)["b1"].reshape(x.shape)
+    wanted = np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(y, wanted / wanted.sum(1, keepdims=True), rtol=1e-6)
 
 
 def test_results_beside_what_was_asked_for() -> None:

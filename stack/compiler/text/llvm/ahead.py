@@ -17,7 +17,7 @@ from math import prod
 
 from hal.core.facts import dataclass
 from hal.tile.kernel import GLOBAL, Access, For, If, Kernel, Load, Statement, Store
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node, rebuild, toposort
 from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.contents import nested, operands
 
@@ -33,17 +33,29 @@ def found(kernel: Kernel) -> Mapping[Load, int]:
     where an instance behind reads."""
     apart: dict[Load, int] = {}
     fixed = {p.name for p in kernel.params if p.reads and not p.writes}
-    read, asked = set[str](), set[str]()
+    read, asked = set[_Row](), set[_Row]()
     for loop in (s for s in kernel.body if isinstance(s, For)):
-        here = [x for x in _rows([loop]) if x.source.memory.name in fixed]
-        for load in () if _writes(loop) else here:
-            memory = load.source.memory
-            step = (_step(load.source.offset) or 0) * memory.dtype.nbytes
-            if memory.name in read - asked and step > 0:
+        here = {x: _row(x, loop) for x in _rows([loop]) if x.source.memory.name in fixed}
+        for load, row in ({} if _writes(loop) else here).items():
+            step = (_step(load.source.offset) or 0) * load.source.memory.dtype.nbytes
+            if row in read - asked and step > 0:
                 apart[load] = step * -(-LEAST_NBYTES // step)
-        asked |= {x.source.memory.name for x in apart}
-        read |= {x.source.memory.name for x in here}
+        asked |= {here[x] for x in apart if x in here}
+        read |= set(here.values())
     return apart
+
+
+_Row = tuple[str, Node]
+"""The name of a memory, and where in it a loop begins to read: instances may have several rows."""
+
+
+def _row(load: Load, loop: For) -> _Row:
+    """The row that a load in a loop is of."""
+    inside = {s.index: s.start for s in nested([loop]) if isinstance(s, For)}
+    done: dict[Node, Node] = {}
+    for n in toposort([load.source.offset]):
+        done[n] = inside.get(n) or rebuild(n, tuple([done[s] for s in n.srcs]))
+    return load.source.memory.name, done[load.source.offset]
 
 
 def unused(kernel: Kernel) -> frozenset[Load]:

@@ -19,7 +19,7 @@ def dot(t: TileValues, n: Node, unit: MatrixUnit | None, row: int, piece: int) -
     m, depth, count = rows(n.shape), columns(a.shape), len(t.widths(n))
     across = 2 if count % 2 == 0 else 1
     # rows of a register tile, spread evenly over the tiles that the size needs
-    tiles = -(-m // max(1, (8 * t.interleave - 3) // across))
+    tiles = -(-m // max(1, (max(t.registers, 8) - 3) // across))
     down = -(-m // tiles)
     kind, line = register(n.dtype), count * t.lanes
     taken, word = (unit.k, units.word_of(unit)) if unit else (1, kind)

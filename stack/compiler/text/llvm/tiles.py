@@ -102,6 +102,7 @@ class TileValues:
         self,
         out: LlvmWriter,
         lanes: int,
+        registers: int,
         interleave: int,
         piece_rules: Mapping[str, Rule],
         element_rules: Mapping[str, Rule],
@@ -109,6 +110,7 @@ class TileValues:
     ) -> None:
         self.out = out
         self.lanes = lanes
+        self.registers = registers
         self.interleave = interleave
         self.env = Environment()
         self.unit_of = unit_of
