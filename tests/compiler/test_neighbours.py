@@ -16,8 +16,9 @@ from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.llvm import render
 from stack.compiler.text.llvm.neighbours import LEAST_STEPS, once_for_neighbours
+from stack.ops import OPS
 from tests.compiler import models
-from tests.compiler.llvm import machine
+from tests.compiler.llvm import agreement, machine
 from tests.compiler.lowered import lowered
 from tests.draw import stream
 
@@ -150,3 +151,27 @@ def test_random_words_are_drawn_for_twice_as_many_elements_at_once():
         (store,) = (s for s in statements(call.kernel.body) if isinstance(s, Store))
         found.append(store.value.shape[-1])
     assert found[1] == 2 * found[0]
+
+
+@pytest.mark.parametrize("vector_nbytes", [16, 32, 64])
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_words_of_blocks_lie_in_order_without_choices(width, vector_nbytes):
+    """Pairs of them move together; each word repeated for its block would be moved by itself."""
+    b = Builder("words")
+    given, out = b.buffer("given", U64), b.buffer("out", DType.U32, reads=False, writes=True)
+    first, key = mul(b.load(given, 0), 4), broadcast(b.load(given, 1), (width,))
+
+    def step(i: Node) -> None:
+        numbers = add(broadcast(cast(i, U64), (width,)), arange(width, U64))
+        counters = add(broadcast(first, (width,)), numbers)
+        b.store(out, i, OPS["philox"].lower(counters, (counters, key)), (1,))
+
+    b.loop(0, 3 * width, width, step)
+    given = np.array([123456789123, 0xFEDCBA9876543210], np.uint64)
+    buffers = {"given": given, "out": np.zeros(3 * width, np.uint32)}
+    words = agreement.agree(b.kernel(), (1, 1, 1), buffers, vector_nbytes=vector_nbytes)["out"]
+    numbers = given[:1] * np.uint64(4) + np.arange(3 * width, dtype=np.uint64)
+    wanted = OPS["philox"].reference(None, (numbers, np.full_like(numbers, given[1])))
+    np.testing.assert_array_equal(words, wanted)
+    text = render(b.kernel(), machine.info(vector_nbytes)).text
+    assert ("select <" in text) == (vector_nbytes == 16)

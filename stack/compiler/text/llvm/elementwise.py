@@ -12,6 +12,7 @@ from stack.compiler.text.llvm.bounds import bounds
 from stack.compiler.text.llvm.lines import compared, equal
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
+from stack.compiler.text.llvm.words import in_order
 
 
 def _const(t: TileValues, n: Node, row: int, piece: int) -> str:
@@ -33,6 +34,8 @@ def _elementwise(t: TileValues, n: Node, row: int, piece: int) -> str:
         return mask
     if n.op in ("eq", "ne") and n.shape and (mask := equal(t, n, piece)) is not None:
         return mask
+    if n.op == "where" and n.shape and (words := in_order(t, n, row, piece)) is not None:
+        return words
     width = t.widths(n)[piece]
     if n.op == "and" and n.dtype is DType.BOOL and width > 1:
         for one, other in (n.srcs, n.srcs[::-1]):

@@ -20,6 +20,7 @@ from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm.arith import HAS
 from stack.compiler.text.llvm.bounds import Range
+from stack.compiler.text.llvm.choices import words_of
 from stack.compiler.text.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.math import FUNCTIONS
@@ -82,6 +83,8 @@ def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[No
             stack.append((n, True))
             simpler = definition(n)
             below = n.srcs if simpler is None else (simpler,)
+            if words_of(n):  # of tiles with other pieces
+                below = ()
             stack.extend((s, False) for s in reversed(below))
 
 
