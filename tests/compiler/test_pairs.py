@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,10 +13,13 @@ import stack.framework as ht
 from hal.core.dtypes import DType
 from hal.tile.build import Builder
 from hal.tile.interpret import interpret
+from hal.tile.kernel import For, Load
 from hal.tile.node import Type
 from stack import ops as g
+from stack.compiler.graph import prepare
 from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
-from tests.compiler.lowered import run_lowered
+from stack.compiler.program import GraphRequest
+from tests.compiler.lowered import lowered, run_lowered
 from tests.draw import sample
 
 RNG = np.random.default_rng(8)
@@ -144,3 +149,25 @@ def test_parts_of_a_batch_make_the_gradient_of_a_projection_that_is_rotated():
     pieces = zip(np.split(x, 2), np.split(given, 2), strict=True)
     parts = [step(a.copy(), b.copy(), weight).numpy() for a, b in pieces]
     np.testing.assert_array_equal(in_pairs(parts), whole)
+
+
+def test_sums_down_few_long_columns_are_made_in_two_steps_of_the_same_bits() -> None:
+    """Each instance reads whole rows, where no cache keeps them."""
+    x = RNG.standard_normal((1024, 520), np.float32)
+    a = g.input(0, Type(x.shape, DType.F32))
+    outputs = [g.reduce("sum", a, 0)]
+    (one,), program = run_lowered(outputs, [a], [x])
+    assert len(program.calls) == 1
+    with patch.object(prepare, "PAST_CACHES", x.size):
+        (two,), program = run_lowered(outputs, [a], [x])
+    assert len(program.calls) == 2
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(("size", "width"), [(4096, 32), (48, 16), (1000, 8), (50000, 32)])
+def test_short_rows_have_tiles_that_divide_them_and_long_ones_a_masked_one(size, width) -> None:
+    """The width of the loads of a sum, of four registers of eight at most."""
+    a = g.input(0, Type((521, size), DType.F32))
+    (call, *_) = lowered(GraphRequest((g.reduce("max", a, 1),), (a,))).calls
+    (loop,) = (s for s in call.kernel.body if isinstance(s, For))
+    assert [s.result.shape for s in loop.body if isinstance(s, Load)] == [(width,)]

@@ -31,6 +31,9 @@ FEW = 512
 work."""
 LONG = 1 << 14
 """Elements from which on two steps pay."""
+FEW_COLUMNS, PAST_CACHES = 4 * FEW, 1 << 23
+"""And so are sums down fewer columns than this, of as many elements as no cache keeps: cores that
+share the columns would each read a part of every row, at half of memory's pace on Zen 3."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
 LONG_SCAN, MANY = 1 << 16, 8
@@ -52,7 +55,9 @@ def _reduce(n: Node) -> Node | None:
     # A long reduction to few results, split so that the first step has parallel work. The first
     # step of a low-precision sum keeps float32, so that the result is rounded once.
     results, elements = hint(n.type.size), hint(x.type.size)
-    if results >= FEW or elements // results < DEEP or elements < LONG:
+    down = elements >= PAST_CACHES and axes[-1] < len(x.shape) - 1
+    most = FEW_COLUMNS if down else FEW
+    if results >= most or elements // results < DEEP or elements < LONG:
         return None
     # x with its first reduced axes as one, where they are neighbours: sums over the rows of a
     # batch are the same whether it has them along one axis or two.
