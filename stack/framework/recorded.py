@@ -229,6 +229,7 @@ class CellTape:
                 self._constants.add(n)
                 return n
             isolate([cell])  # what has memory of its own is no constant for long
+            node = cell.node  # another leaf where that one was not the cell's alone
             array = store.arrays[node]
         return tape.give(node, constant=False) if array.type == node.type else -1
 

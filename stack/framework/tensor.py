@@ -1086,7 +1086,7 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
                 return found
         else:
             shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in all_moves]
-            if None not in shown:
+            if all(x is not None for x in shown):  # `in` would ask tensors whether they equal None
                 return tuple(shown)
         whole = x.node
         nodes = [reduce(lambda x, step: step(x), m.steps or (), whole) for m in all_moves]

@@ -101,6 +101,17 @@ def test_steps_are_found_between_values():
     assert steps_between(x.node, (x + 1).node) is None
 
 
+@pytest.mark.parametrize("use", [lambda x: x.unbind(1)[0], lambda x: x + 1, lambda x: x[1:] * 2])
+def test_a_copy_of_a_constant_that_has_a_history_is_used(use):
+    results = []
+    for api in (ht, torch):
+        y = (api.ones(2, 3, requires_grad=True) * 2).reshape(3, 2)
+        with api.no_grad():
+            y.zero_()
+        results.append(use(y.data.clone()).tolist())
+    assert results[0] == results[1]
+
+
 def test_a_jitted_function_writes_through_windows_on_outside_state():
     state = ht.zeros(4, 2)
     row, column = state[1], state.detach().t()[0]
