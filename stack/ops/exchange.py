@@ -235,7 +235,7 @@ def _row(
     gradient: Gradient,
     call: Callable[[Node], RankCall] | CollectiveKind,
     in_place: bool = False,
-    lead: tuple[int, int] = (0, 0),
+    lead: tuple[int, int] | None = (0, 0),
     arity: int | None = 1,
     reads: int = 1,
     **more: Any,
@@ -263,7 +263,9 @@ def _row(
         attrs=frozenset({"group", "name", *attrs.split()}),
         marks=frozenset({"turn"}),
         exchange=Exchange(together, call, in_place, reads),
-        sharding=Sharding(partial(_links, lead), _linear, pointwise=in_place),
+        sharding=Sharding(
+            partial(_links, lead) if lead else _no_links, _linear, pointwise=in_place
+        ),
         **more,
     )
 
@@ -274,6 +276,11 @@ def _links(lead: tuple[int, int], n: Node) -> list[Link]:
     before, after = lead
     rest = (None,) * (len(n.srcs) - 1)
     return [Link((before + i, *rest), after + i) for i in range(len(n.srcs[0].shape) - before)]
+
+
+def _no_links(n: Node) -> list[Link]:
+    """A part of an axis has other elements first than the whole."""
+    return []
 
 
 def _linear(n: Node) -> Sequence[tuple[int, ...]]:
@@ -351,7 +358,7 @@ _ALL_TO_ALL_V = _row(
     _partly_transposed,
     _of_all_to_all_v,
     CollectiveKind.ALL_TO_ALL,
-    lead=(1, 1),
+    lead=None,
     arity=2,
     reads=2,
     data=(0,),

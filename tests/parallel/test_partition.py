@@ -31,6 +31,7 @@ from stack.parallel.divide import check_patterns, divide, in_order, layouts_of
 from stack.parallel.overlap import Pace, Travel
 from stack.parallel.partition import Spread, partitioned, rank_input
 from stack.parallel.placement import (
+    SUM,
     WHOLE,
     Owned,
     Partial,
@@ -753,3 +754,12 @@ def test_parts_of_a_sum_are_of_numbers():
         n = g.gather(x, at, 0)
         found = ways(n, {y: {WHOLE: None} for y in (x, at, n)}, 2)
         assert any(isinstance(way.result, Partial) for way in found) == can
+
+
+def test_an_exchange_of_what_comes_first_is_divided_along_no_other_axis():
+    """The first elements of a part are others than the part of the first elements."""
+    x, counts = g.input(0, Type((2, 4, 8), DType.F32)), g.input(1, Type((2,), DType.I64))
+    n = g.all_to_all_v(x, counts, "experts")
+    every = dict.fromkeys([WHOLE, *map(Sharded, range(3))])
+    found = ways(n, {x: every, counts: {WHOLE: None}, n: every}, 2)
+    assert {p for way in found for p in (*way.operands, way.result)} == {WHOLE, SUM}
