@@ -95,7 +95,16 @@ class Group(Collectives[Array]):
 
     @property
     def deadline_s(self) -> float:
-        """How long an operation may make no progress."""
+        """How long an operation may make no progress.
+
+        An operation that fails, by its deadline or otherwise, has its arrays to itself again when
+        it raises, but for one thing. Ranks of one host write large arrays in each other's processes
+        (broadcast, scatter, gather and messages of private memory). One whose process is stopped
+        (SIGSTOP) just before such a write, and goes on after this one has raised, still writes up
+        to 4 MiB into what this one was to receive. End such a process before you use that memory
+        for something else, as a job that goes on after faults does (docs/fault-tolerance.md), or
+        receive into new arrays.
+        """
         return self._member.timeout_s
 
     @deadline_s.setter

@@ -141,8 +141,10 @@ int he_write(he_group *g, const he_call *call, int process, int rank, uint64_t t
     return HE_OK;
 }
 
-/* From here on nobody writes in this process any more: its memory is its own again before a call that has failed returns, or the
- * group is gone. Waits for whoever is at it; a rank whose process is stopped just there could still write once it goes on. */
+/* From here on nobody begins to write in this process: its memory is its own again before a call that has failed returns, or the
+ * group is gone. Waits for whoever is at it, for SHUT_NS, while it is not lost. A rank whose process is stopped between its look
+ * and its write still writes one piece once it goes on: nothing but its end takes that back, as the kernel has no write that looks
+ * first, and to wait for longer would be a wait without a limit. `Group.deadline_s` tells users so. */
 void he_shut(he_group *g) {
     if (atomic_load(&g->forked)) return; /* it is its parent's */
     int64_t until_ns = he_now() + SHUT_NS;
