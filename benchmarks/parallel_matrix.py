@@ -44,7 +44,8 @@ def names_for(ranks: int) -> list[str]:
     elements = tuple(name for name in spread_gpt.ELEMENTS if name != "context")
     if ranks < 8:
         pairs = spread_gpt.combinations(2, elements)
-        return [*spread_gpt.combinations(1), *pairs, *SPECIAL]
+        alone = [name for name in spread_gpt.combinations(1) if name != "pipeline"]  # of two chunks
+        return [*alone, *pairs, *SPECIAL]
     return spread_gpt.combinations(3, elements)
 
 
