@@ -180,7 +180,7 @@ def _of_scores(order: Sequence[Node]) -> set[Node]:
         return set()
     exprs = {s for n in sealed for s in expressions(n)}
     least = min(hint(prod(s.shape[-2:])) for s in exprs if s.shape)
-    found = {n for s in sealed for n in over_leaves(expressions(s))}
+    found = set(over_leaves([x for s in sealed for x in expressions(s)]))
     users: dict[Node, list[Node]] = {}
     for n in order:
         for s in n.srcs:
