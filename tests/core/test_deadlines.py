@@ -57,6 +57,7 @@ ALLOWED = [
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
     Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),
+    Allowed("plugins/opencl/src/hal_plugin_opencl/beside.py", "for line in sys.stdin:", ORDERS),
     Allowed("stack/storage/threads.py", "self._tasks.get()", ORDERS),
     Allowed("stack/cluster/command.py", "while True:", FOLLOWED),
     Allowed("stack/storage/background.py", "Thread(target=run", SAVED),

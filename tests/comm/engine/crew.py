@@ -54,8 +54,8 @@ class Crew:
     def do(self, function):
         running = [self._pool.submit(function, group) for group in self.groups]
         for f in as_completed(running, 60):
-            f.result()  # the first error is the cause; the other ranks wait in vain for that one
-        return [f.result() for f in running]
+            f.result(0)  # the first error is the cause; the other ranks wait in vain for that one
+        return [f.result(0) for f in running]
 
     def close(self):
         for group in self.groups:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from select import select
 from threading import Condition, Thread
 from typing import IO, Any
 
@@ -113,14 +114,13 @@ class Beside:
     def _serve(self) -> None:
         """Give the other process what is free, until nothing is."""
         command = [sys.executable, "-m", __name__, json.dumps(asdict(self._place))]
-        pipe = subprocess.PIPE
-        with (
-            suppress(OSError, ValueError),
-            subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-            ) as process,
-        ):
-            self._give(process.stdin, process.stdout)
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        with suppress(OSError, ValueError):
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere)
+            try:
+                self._give(process.stdin, process.stdout)
+            finally:
+                _end(process)
         with self._changed:
             self._serving, self._theirs = False, None
             self._texts, self._free, self._built = [], [], set()
@@ -128,7 +128,10 @@ class Beside:
 
     def _give(self, given: IO[bytes] | None, done: IO[bytes] | None) -> None:
         told: set[int] = set()
-        while given is not None and done is not None and done.readline():
+        while given is not None and done is not None:
+            answered, _, _ = select([done], [], [], _WAIT_S)
+            if not answered or not done.readline():
+                return
             with self._changed:
                 if self._theirs is not None:
                     self._built.add(self._theirs[0])
@@ -150,6 +153,18 @@ class Beside:
         if self._theirs is not None:
             self._free.remove(self._theirs)
         return self._theirs
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a process end, which it does when its input ends; one that does not is killed."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+    try:
+        process.wait(timeout=_IDLE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _main(place: Place) -> None:
