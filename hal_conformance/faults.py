@@ -64,6 +64,17 @@ def caught(device: Device, point: Point, timeout_s: float = WAIT_S) -> Operation
     )
 
 
+@contextlib.contextmanager
+def no_hang(work: str) -> Iterator[None]:
+    """The body waits for that work, which is no hang, or goes on with the device after it."""
+    try:
+        yield
+    except OperationFailed as error:
+        if error.failure.kind is not FailureKind.HANG:
+            raise
+        raise Wrong(f"{work} was taken for a hang: {error.failure.message}") from error
+
+
 class Doom:
     """A device with a fill that loses it as soon as `strike` submits it."""
 

@@ -10,7 +10,7 @@ from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, S
 from hal.core.values import HealthState, Point
 from hal_conformance import busy, expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.cases.failure_real import FOUND_S, LONGER, Spin, another, spin
+from hal_conformance.cases.failure_real import FOUND_S, GETS_ON, LONGER, Spin, another, spin
 from hal_conformance.crowd import together
 from hal_conformance.faults import (
     HOOKS,
@@ -18,6 +18,7 @@ from hal_conformance.faults import (
     fastest,
     lost_error,
     need_found_in_time,
+    no_hang,
     plant,
     planted,
     progress_s,
@@ -153,11 +154,12 @@ def _(rig: Rig) -> None:
     points = [copy.submit(line, (gate.point,)), copy.submit(line, ())]
     points.append(copy.submit(other, (points[-1],)))
     time.sleep(pause_s)
-    expect.that(all(map(rig.pending, points)), "work waits on")
-    expect.equal(rig.device.health().state, HealthState.OK, "the state while work waits")
-    gate.open()
-    for point in points:
-        rig.done(point)
+    with no_hang("work that waits for the host"):
+        expect.that(all(map(rig.pending, points)), "work waits on")
+        expect.equal(rig.device.health().state, HealthState.OK, "the state while work waits")
+        gate.open()
+        for point in points:
+            rig.done(point)
 
 
 @failure_hang.case("getting-on-is-no-hang", "failure.hang", timeout_s=60, how=("each", "within"))
@@ -169,8 +171,9 @@ def _(rig: Rig, how: str) -> None:
     for parts in _PARTS if how == "each" else _PARTS[:1]:
         with another(rig) as other:
             rounds = max(1, int(Spin.of(other).count / LONGER / parts))
-            bound = other.device.bind(other.program(spin(other)), (other.buffer(4), rounds))
-            (line,) = lines(other, 1)
+            with no_hang(GETS_ON):
+                bound = other.device.bind(other.program(spin(other)), (other.buffer(4), rounds))
+                (line,) = lines(other, 1)
             count, took_s = _TOGETHER * parts, 0.0
             try:
                 # What was timed while the machine was busy takes less than its part: once more,
@@ -185,7 +188,9 @@ def _(rig: Rig, how: str) -> None:
                     other.done(point, timeout_s=FOUND_S)
                     took_s, count = time.monotonic() - begin_s, 2 * count
             except OperationFailed as error:
-                found = expect.failure(error, FailureKind.HANG)
+                found = error.failure
+                if found.kind is not FailureKind.HANG:
+                    raise
             else:
                 return
     text = f"work that gets on was taken for a hang after {limit_s} s of it: {found.message}"

@@ -37,7 +37,7 @@ from hal_conformance.additions import add_number
 from hal_conformance.case import Cases, Level
 from hal_conformance.cases.programs_load import run_addition
 from hal_conformance.expect import Unproved
-from hal_conformance.faults import caught, progress_s, stopwatch
+from hal_conformance.faults import caught, no_hang, progress_s, stopwatch
 from hal_conformance.kernels import counts, index_of, need
 from hal_conformance.rig import Rig, waited
 from hal_conformance.steps import lines, some, work
@@ -53,6 +53,7 @@ _LONG, _LONGEST = 9, 3**12
 """How many times as long it runs if it was reached: at least, and while it computed too little."""
 WAKES = 3
 """Threads that wake in turn until a hang is known: who looks, whom that tells, and who waits."""
+GETS_ON = "work that gets on, launches that each take a part of `Limits.progress_s`,"
 _MOST_S = 2.0
 """A device that takes longer for a hang is not tried."""
 
@@ -87,6 +88,11 @@ class Spin:
         limit_s = progress_s(rig.device)
         if limit_s > _MOST_S:
             raise expect.Unfit(f"it takes {limit_s} s to find a hang; set a shorter time")
+        with no_hang(GETS_ON):
+            return cls._timed(rig, limit_s)
+
+    @classmethod
+    def _timed(cls, rig: Rig, limit_s: float) -> Spin:
         program, out, count = rig.program(spin(rig)), rig.buffer(4), 1 << 6
         alone, often = _took(rig, program, out, 1), 1
         while True:

@@ -3,6 +3,7 @@
 Each is tried on the cases that exercise its place; `make mutants` tries the whole population.
 """
 
+import itertools
 import random
 import secrets
 import sys
@@ -10,10 +11,12 @@ import time
 
 import pytest
 
+from hal.core.errors import DeviceLost, Failure, FailureKind, Scope
 from hal_conformance.catalog import catalog
 from hal_conformance.judge import Outcome, judge
 from tests.draw import stream
 from tests.mutants.generated import ALL, KILLS, kill, page, read, setting_of, wrong
+from tests.mutants.population import Generated, around
 from tests.mutants.table import PAGE
 
 FRESH = (
@@ -112,6 +115,44 @@ def test_a_blind_sample_is_killed(tmp_path, record_property):
     sys.stdout.write(f"blind sample of seed {seed}\n")
     names = random.Random(seed).sample(sorted(BY_NAME), BLIND)
     check(killed_of(names, tmp_path, MOST_S), seed)
+
+
+def hangs(hook, after):
+    """A device that is lost to a hang at every call of a hook but so many."""
+
+    def plant(device):
+        calls = itertools.count()
+
+        def wrong(real, *given):
+            if next(calls) >= after:
+                text = "no progress for 0.1 s"
+                raise DeviceLost(Failure(FailureKind.HANG, Scope.DEVICE, "reference:0", "", text))
+            return real(*given)
+
+        around(device, hook, wrong)
+
+    return Generated("found", hook, f"after {after}", "reference", (), (), plant)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("case", "hook", "after"),
+    [
+        *((f"I.getting-on-is-no-hang-{how}", hook, after)
+          for how in ("each", "within") for hook, after in (("bind", 0), ("wait", 2))),
+        *((f"I.getting-on-is-no-hang-{how}", "create_timeline", 1) for how in ("each", "within")),
+        ("I.real-hang-launch", "wait", 2),
+        ("I.waiting-is-no-hang", "wait", 2),
+        ("F.slow-host-call-is-no-hang", "wait", 1),
+    ],
+)  # fmt: skip
+def test_a_hang_that_is_none_is_told_whenever_it_is_found(tmp_path, case, hook, after):
+    """While a case times the device, when it binds, and where it waits."""
+    (case,) = [one for one in catalog() if one.id == case]
+    result = judge(case, setting_of("reference", str(tmp_path), hangs(hook, after)))
+    assert result.outcome is Outcome.FAIL
+    assert "was taken for a hang: no progress for 0.1 s" in result.detail
 
 
 def test_every_fault_was_tried_and_none_lived():
