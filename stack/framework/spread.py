@@ -58,8 +58,8 @@ class Division(Settler, Protocol):
         compute with it where theirs are others."""
         ...
 
-    def gathered(self) -> AbstractContextManager[None]:
-        """Values are whole within it, and may be given other homes: an optimizer's."""
+    def taken(self) -> AbstractContextManager[None]:
+        """Values are whole within it, and an optimizer gives them other homes."""
         ...
 
 

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type
+from stack.comm.engine.names import learn
 from stack.comm.group import Group
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, default_generator, tensor
@@ -38,12 +40,29 @@ LONG = 200
 """Letters of a fact that a message says."""
 
 
-class Agreement:
-    """Ranks that must agree: `groups` are their lines along the axes of a mesh, or one of all, and
-    `rank` is this process's number in the job."""
+class Meeting(StrEnum):
+    """What all ranks come together for beside their steps. Calls are named so, since a rank that
+    comes alone meets the others in a call of something else."""
 
-    def __init__(self, groups: Sequence[Group], rank: int) -> None:
-        self.groups, self.rank = groups, rank
+    SPREAD = "a call of `parallel`"
+    TRACE = "the first call of a function under `jit`"
+    GATHERED = "whole values for `gathered()`"
+    OPTIMIZER = "whole values for an optimizer that takes parameters behind `parallel`"
+    GIVEN = "whole values that others are computed of outside of functions under `jit`"
+    CLOSE = "whole values at the end of the block of `parallel`"
+    FLAG = "a flag for `any`"
+
+
+for meeting in Meeting:
+    learn(meeting)  # another rank may come to it first
+
+
+class Agreement:
+    """Ranks that must agree: `groups` are their lines along the axes of a mesh, or one of all,
+    `rank` is this process's number in the job, and `meeting` what they come together for."""
+
+    def __init__(self, groups: Sequence[Group], rank: int, meeting: Meeting) -> None:
+        self.groups, self.rank, self.meeting = groups, rank, meeting
 
     def compare(
         self, facts: Sequence[Fact], what: str, advice: str, causes: Sequence[Fact] = ()
@@ -88,8 +107,9 @@ class Agreement:
         said = [own]
         for group in self.groups:
             data = np.frombuffer(json.dumps(said).encode(), np.uint8)
-            counts = group.all_gather(np.array([data.size])).ravel().tolist()
-            texts = group.all_gather(data, counts=counts).tobytes()
+            size = np.array([data.size])
+            counts = group.all_gather(size, name=self.meeting).ravel().tolist()
+            texts = group.all_gather(data, counts=counts, name=self.meeting).tobytes()
             ends = np.cumsum(counts).tolist()
             each = [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
             said = [one for part in each for one in json.loads(part)]
@@ -107,12 +127,12 @@ def _said(fact: Sequence[str] | None) -> str:
 def among_all(mesh: Mesh) -> Iterator[Agreement]:
     """The agreement of all ranks of the mesh's job, whatever their meshes are."""
     if mesh.world is None or mesh.world.size == 1:
-        yield Agreement([], mesh.rank)
+        yield Agreement([], mesh.rank, Meeting.SPREAD)
         return
     await_all(mesh.world)
     group = Mesh.of(mesh.world, ranks=mesh.world.size).join("ranks")
     try:
-        yield Agreement([group], mesh.rank)
+        yield Agreement([group], mesh.rank, Meeting.SPREAD)
     finally:
         group.close()
 

@@ -320,7 +320,7 @@ def _summed(n: Node, by: str, line: Line) -> Node:
     """A concatenation in buckets, so that the first gradients travel while others are computed; at
     once where ranks have graphs of their own, which would be cut otherwise."""
     if n.op != "concat" or line.at is not None:
-        return g.all_reduce(by, n, line.group, _called("gradient" if by == "sum" else by, n, line))
+        return g.all_reduce(by, n, line.group, _called(by, n, line))
     pieces = []
     for bucket in buckets(n.srcs):
         x = g.concat([n.srcs[i] for i in bucket], n["axis"])

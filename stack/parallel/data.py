@@ -13,7 +13,7 @@ from hal.core.errors import InvalidCall
 from stack.framework import Tensor, default_generator, modes, tensor
 from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
-from stack.parallel.agree import Agreement, agree_on_model, take_values
+from stack.parallel.agree import Agreement, Meeting, agree_on_model, take_values
 from stack.parallel.buckets import runs, share
 from stack.parallel.mesh import Mesh
 from stack.parallel.ranks import Ranks
@@ -40,7 +40,7 @@ def data_parallel(model: Module, mesh: Mesh, axis: str = "data") -> DataParallel
     ranks = Ranks.join(mesh, axis, device)
     if ranks.group is not None:
         try:
-            agree_on_model(Agreement([ranks.group], mesh.rank), model)
+            agree_on_model(Agreement([ranks.group], mesh.rank, Meeting.SPREAD), model)
             take_values(ranks.group, model, device)
         except BaseException:
             ranks.leave()

@@ -27,6 +27,7 @@ from stack.framework.request import Inlining, depends
 from stack.framework.spread import Source, divisions, parts
 from stack.parallel.agree import (
     Agreement,
+    Meeting,
     agree_on_arguments,
     agree_on_function,
     agree_on_model,
@@ -219,7 +220,7 @@ class Parallel:
                     raise failure
                 return made
 
-            made = self._agreement.made(known)
+            made = self._agreement(Meeting.TRACE).made(known)
         found, said = made
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
@@ -227,7 +228,7 @@ class Parallel:
     def planned(self, make: Callable[[], T]) -> T:
         """What this rank makes of the request that was divided last. Raises on all ranks what is
         raised on one, as a budget that its part does not meet."""
-        return self._agreement.made(make) if self.explained[-1].calls else make()
+        return self._agreement(Meeting.TRACE).made(make) if self.explained[-1].calls else make()
 
     def called(self, function: str, arguments: Sequence[Array | np.ndarray | None]) -> None:
         """Raise InvalidCall on all ranks where they call a function with other values, as with a
@@ -235,17 +236,16 @@ class Parallel:
         if self.explained[-1].calls:
             own = engine(self._device)
             values = [own.get(x) if isinstance(x, Array) else x for x in arguments]
-            agree_on_arguments(self._agreement, function, values)
+            agree_on_arguments(self._agreement(Meeting.TRACE), function, values)
 
     def _agree_on(self, function: str, request: GraphRequest) -> None:
         """Raise InvalidCall on all ranks where they have captured different functions."""
         engine(self._device).sync()
-        agree_on_function(self._agreement, self._model, function, request)
+        agree_on_function(self._agreement(Meeting.TRACE), self._model, function, request)
 
-    @property
-    def _agreement(self) -> Agreement:
+    def _agreement(self, meeting: Meeting) -> Agreement:
         joined = [line.group for line in self._lines if line.group is not None]
-        return Agreement(joined, self.rank)
+        return Agreement(joined, self.rank, meeting)
 
     def backward(self, loss_of: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
         """The loss of the arguments, on all ranks, whose gradients the parameters get.
@@ -305,7 +305,8 @@ class Parallel:
         found = flag
         for line in self._lines:
             if line.group is not None:
-                found = bool(line.group.all_gather(np.array([found])).any())
+                every = line.group.all_gather(np.array([found]), name=Meeting.FLAG)
+                found = bool(every.any())
         return found
 
     @property
@@ -331,7 +332,7 @@ class Parallel:
         self._layouts = dict(layouts)
         self._by_serial = {cell.serial: layout for cell, layout in layouts.items()}
 
-    def _place_again(self) -> None:
+    def _place_again(self, meeting: Meeting) -> None:
         """Find where values are stored that model and optimizers may have been given, on any rank,
         also by optimizers that were made since. Raises InvalidCall on all ranks where theirs differ
         then, or do not fit."""
@@ -341,7 +342,7 @@ class Parallel:
             check_patterns(self._model, self.strategy)
             return layouts_of(self._model, self._axes, optimizers, self._stage)
 
-        ranks = self._agreement
+        ranks = self._agreement(meeting)
         agree_on_model(ranks, self._model)
         agree_on_optimizers(ranks, self._model, optimizers)
         self._place(ranks.made(found))
@@ -388,7 +389,7 @@ class Parallel:
         own = {leaf: store.arrays[leaf] for leaf in read.values()}
         try:
             for cell, leaf in read.items():
-                self._keep(leaf, self._whole(cell, own[leaf]))
+                self._keep(leaf, self._whole(cell, own[leaf], Meeting.GIVEN))
             isolate(cell for cell in given if cell.node not in store.arrays)
         finally:
             store.arrays.update(own)
@@ -396,19 +397,19 @@ class Parallel:
         for cell in given:
             self._divide(cell)
 
-    def _gather(self) -> None:
+    def _gather(self, meeting: Meeting) -> None:
         """Get every value whole; all ranks call it."""
         settle()
         self.settle()
         for cell in self._layouts:
             if cell in self._parts:
-                self._keep(cell.node, self._whole(cell, store.arrays[cell.node]))
+                self._keep(cell.node, self._whole(cell, store.arrays[cell.node], meeting))
             divisions.pop(cell.serial, None)
         self._parts.clear()
         changed()
 
-    def _whole(self, cell: Tensor, part: Array) -> Any:
-        """The value of which the ranks have parts."""
+    def _whole(self, cell: Tensor, part: Array, meeting: Meeting) -> Any:
+        """The value of which the ranks have parts, for what they come together."""
         value, layout = engine(self._device).get(part), self._layouts[cell]
         types = [cell.node.type]
         for p, line in zip(layout, self._lines, strict=True):
@@ -421,9 +422,9 @@ class Parallel:
             if self._axes[k].schedule and isinstance(p, Packed):
                 own = np.ascontiguousarray(value)
                 whole = in_place(own, p).view(np.uint8)  # bits, so that -0 stays so
-                value = group.all_gather(whole).max(0).view(own.dtype)
+                value = group.all_gather(whole, name=meeting).max(0).view(own.dtype)
             else:
-                every = list(group.all_gather(np.ascontiguousarray(value)))
+                every = list(group.all_gather(np.ascontiguousarray(value), name=meeting))
                 value = whole_value(every, p, types[k])
         return value.reshape(cell.node.shape)
 
@@ -436,10 +437,21 @@ class Parallel:
         and may give model and optimizers further parameters, and make optimizers; at its end they
         are divided again. All ranks enter it. Raises InvalidCall on all of them for what does not
         fit then, or differs between them."""
-        self._gather()
+        with self._gathered(Meeting.GATHERED):
+            yield
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """As `gathered`, for an optimizer that takes parameters."""
+        with self._gathered(Meeting.OPTIMIZER):
+            yield
+
+    @contextmanager
+    def _gathered(self, meeting: Meeting) -> Iterator[None]:
+        self._gather(meeting)
         try:
             yield
-            self._place_again()
+            self._place_again(meeting)
         finally:
             self._scatter()
 
@@ -449,7 +461,7 @@ class Parallel:
             return
         self._is_open = False
         try:
-            self._gather()
+            self._gather(Meeting.CLOSE)
         finally:
             self._leave()
 
@@ -498,8 +510,8 @@ class _Ended:
             "optimizers whole values, as by `load_state_dict`, or make them anew"
         )
 
-    def gathered(self) -> nullcontext[None]:
-        """Values may be given that are whole, to the optimizer that is made of these, too."""
+    def taken(self) -> nullcontext[None]:
+        """An optimizer may be made of values that are given whole behind this."""
         return nullcontext()
 
     def planned(self, make: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import copy
 import re
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -410,6 +411,48 @@ def apart(rank):
     return {"said": said}
 
 
+def one_step(net, optimizer):
+    optimizer.zero_grad()
+    loss = net(ht.ones(8, 6)).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def alone_on_rank_1(rank):
+    """What both ranks are told where rank 1 alone makes an optimizer behind `parallel`, gets the
+    whole model, or steps, and rank 0 goes on to the next step or to the end."""
+
+    def make(net, spread, step):
+        optim.SGD([net[0].bias], lr=0.1)
+
+    def gather(net, spread, step):
+        with spread.gathered():
+            pass
+
+    def first(net, spread, step):
+        ht.jit(lambda x: net(x).sum())(ht.ones(8, 6))
+
+    def again(net, spread, step):
+        step().item()
+
+    said = []
+    for own, go in ((make, True), (gather, True), (first, True), (again, False)):
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        try:
+            with parallel(net, Mesh.present(data=2), zero(3, 2), optimizer) as spread:
+                step = ht.jit(partial(one_step, net, optimizer))
+                step().item()
+                if rank:
+                    own(net, spread, step)
+                if go:
+                    step().item()
+        except HalError as error:
+            said.append(str(error))
+    return {"said": said}
+
+
 def distance(found, whole):
     """How far losses are, relatively, and gradients and parameters: by their norms, or by the
     model's where their own is below a millionth of that."""
@@ -454,6 +497,8 @@ if __name__ == "__main__":
             found = raising(rank)
         elif name == "apart":
             found = apart(rank)
+        elif name == "alone":
+            found = alone_on_rank_1(rank)
         elif name == "broken":
             found = raising(rank, break_device)
         elif name in COMPOSED:

@@ -6,7 +6,7 @@ import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Ranks, Strategy, parallel
-from stack.parallel.agree import Agreement
+from stack.parallel.agree import Agreement, Meeting
 from stack.parallel.strategy import context, data, zero
 from stack.runtime import OverBudget
 
@@ -191,7 +191,7 @@ def over_budget(ranks):
     def make():
         raise OverBudget(f"takes {needs} bytes", needs)
 
-    Agreement([group], ranks.rank).made(make)
+    Agreement([group], ranks.rank, Meeting.SPREAD).made(make)
 
 
 def refused(ranks):
@@ -221,7 +221,7 @@ def refused(ranks):
         lambda: one_step(label=ranks.rank == 1),
         lambda: one_step(value=1 + 1e-6 * ranks.rank),  # as processors round: it is not refused
         lambda: over_budget(ranks),
-        lambda: Agreement([ranks.group], ranks.rank).compare(
+        lambda: Agreement([ranks.group], ranks.rank, Meeting.SPREAD).compare(
             [("fact", str(ranks.rank == 2))], "facts", "", [("cause", str(ranks.rank == 1))]
         ),
     ):

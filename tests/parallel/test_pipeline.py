@@ -1,6 +1,7 @@
 """Pipelines: bit for bit what one process computes on real ranks, along with other axes by the
 interpreter; and what is refused."""
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -30,13 +31,14 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
     ZeRO 3; a step of convolutions; steps between which values are given otherwise, or with a
-    scaled loss; what one rank alone changes; a step that a rank does not come to; and one in which
-    its device fails."""
+    scaled loss; what one rank alone changes or calls; a step that a rank does not come to; and one
+    in which its device fails."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
     changed = stream("given").choice(sorted(pipe.GIVEN))
-    cases = (name, budgets, changed, "images", *pipe.SCALED, "apart", "raising", "broken")
+    cases = (name, budgets, changed, "images", *pipe.SCALED, "apart", "alone")
+    cases += ("raising", "broken")
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, *cases)
     assert (done.code, done.err) == (0, [])
     for rank in range(2):
@@ -57,6 +59,7 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     files = [tmp_path / f"{changed}.{rank}.npz" for rank in range(2)]
     check_given([np.load(file) for file in files], changed.endswith(("zero1", "data")))
     check_apart([np.load(tmp_path / f"apart.{rank}.npz")["said"].tolist() for rank in range(2)])
+    check_alone([np.load(tmp_path / f"alone.{rank}.npz")["said"].tolist() for rank in range(2)])
     check_raised([np.load(tmp_path / f"raising.{rank}.npz") for rank in range(2)])
     told = str(np.load(tmp_path / "broken.0.npz")["said"][0])
     assert "rank 1 has aborted the group, since it raised" in told
@@ -94,6 +97,24 @@ def check_apart(ranks):
         assert "rank 1 has" in text, text
         assert has in text, text
     assert len(told) == 8
+
+
+def check_alone(ranks):
+    """Both ranks are told what each of them has come to, and what to do."""
+    for told in ranks:
+        for text, what in zip(
+            told,
+            [
+                "rank 1 .*whole values for an optimizer that takes parameters behind `parallel`",
+                r"rank 1 makes call \d+: all-gather of .*whole values for `gathered\(\)`",
+                r"rank 1 makes call \d+: .*the first call of a function under `jit`",
+                "rank 0 .*whole values at the end of the block of `parallel`",
+            ],
+            strict=True,
+        ):
+            assert re.search(what, text), text
+            assert re.search(r"exchange \d+ of 'partial'", text), text
+            assert "all ranks make the same calls in the same order, so let none" in text, text
 
 
 def check_raised(ranks):

@@ -143,18 +143,23 @@ class Collectives(ABC, Generic[Result]):
         return self._do(call, array, array)
 
     def all_gather(
-        self, array: Array, out: Array | None = None, counts: Counts | None = None
+        self,
+        array: Array,
+        out: Array | None = None,
+        counts: Counts | None = None,
+        name: str = "",
     ) -> Result:
         """The ranks' arrays one after the other, on all. `counts` are their sizes where they
-        differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
+        differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),). `name` is
+        as that of `all_reduce`."""
         calls = _GATHERS.get(array.dtype)
-        if out is not None and counts is None and calls is not None:  # the short way
+        if out is not None and counts is None and not name and calls is not None:  # the short way
             count = array.size
             if out.dtype is array.dtype and out.size == count * self._size:
                 return self._do(calls[count], out, array)
         out = self._gathered(array, out, counts)
         kind, code = lib.HE_ALL_GATHER, code_of(array, out)
-        return self._do(_in_parts(kind, code, array.size, counts), out, array)
+        return self._do(_in_parts(kind, code, array.size, counts, name=name), out, array)
 
     def gather(
         self, array: Array, root: int, out: Array | None = None, counts: Counts | None = None
@@ -283,12 +288,18 @@ class Collectives(ABC, Generic[Result]):
 
 
 def _in_parts(
-    kind: int, dtype: int, count: int, counts: Counts | None, root: int = -1, reduce: int = 0
+    kind: int,
+    dtype: int,
+    count: int,
+    counts: Counts | None,
+    root: int = -1,
+    reduce: int = 0,
+    name: str = "",
 ) -> NativeCall:
     """A call whose parts have `count` elements each, or `counts`."""
     if counts is None:
-        return call_of(kind, dtype, count, root, reduce)
-    return call_of(kind, dtype, 0, root, reduce, tuple(counts))
+        return call_of(kind, dtype, count, root, reduce, None, name)
+    return call_of(kind, dtype, 0, root, reduce, tuple(counts), name)
 
 
 def _tag(tag: int) -> int:

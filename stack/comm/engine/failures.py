@@ -19,6 +19,10 @@ _WRONG = {
     lib.HE_WRONG_WORD: "words that ranks do not use",
 }
 SHRINK = "shrink the group, or start the job again"
+EQUAL_CALLS = (
+    "all ranks make the same calls in the same order, so let none of them make one alone or leave "
+    "one out"
+)
 
 
 class PeerLost(OperationFailed):
@@ -108,7 +112,9 @@ class Words:
             says = (
                 f"{self.who(failure.told_by)} makes {ours}, {self.who(failure.rank)} makes {theirs}"
             )
-            return CallMismatch(f"group {self.key!r}: {says}", (failure.told_by, failure.rank))
+            return CallMismatch(
+                f"group {self.key!r}: {says}; {EQUAL_CALLS}", (failure.told_by, failure.rank)
+            )
         if failure.code & lib.HE_ELSEWHERE:
             # The error of what has ended another group of the mesh, and this one with it.
             assert self.line is not None, "a group in no mesh has failed with another one"
@@ -138,7 +144,7 @@ class Words:
         return error(value, rank)
 
 
-_BY_ITSELF = lib.HE_LEFT, lib.HE_ABORTED
+_BY_ITSELF = lib.HE_LEFT, lib.HE_ABORTED, lib.HE_DIFFERS
 """How a rank that lives ends a group, with a reason of its own."""
 
 _ELSEWHERE: dict[int, tuple[str, FailureKind, type[PeerLost]]] = {
@@ -148,6 +154,16 @@ _ELSEWHERE: dict[int, tuple[str, FailureKind, type[PeerLost]]] = {
         "{who} has said nothing for {heartbeat_s:g} s: stopped, or cut off",
         FailureKind.PEER_LOST,
         SilentRank,
+    ),
+    lib.HE_LATE: (
+        "{who} did not come to a call of another group of the mesh before its deadline",
+        FailureKind.HANG,
+        LateRank,
+    ),
+    lib.HE_DIFFERS: (
+        "{who} made another call than the others in another group of the mesh",
+        FailureKind.ABORTED,
+        GroupAborted,
     ),
 }
 _ENDED_ELSEWHERE = (

@@ -20,7 +20,7 @@ from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
 from stack.comm.engine.call import NativeCall
 from stack.comm.engine.codes import KIND_OF, NUMPY, REDUCE_OF, BitReduce, Reduce
-from stack.comm.engine.failures import CallMismatch
+from stack.comm.engine.failures import EQUAL_CALLS, CallMismatch
 from stack.comm.mpi.library import mpi
 
 Kind = CollectiveKind
@@ -82,7 +82,7 @@ def _compare(key: str, comm: Any, said: Said) -> Requests:
     other = next(rank for rank, row in enumerate(every) if (row != every[0]).any())
     texts = [row[_DIGEST_NBYTES:].tobytes().decode(errors="replace").rstrip() for row in every]
     says = f"rank 0 makes {texts[0]}, rank {other} makes {texts[other]}"
-    raise CallMismatch(f"group {key!r}: {says}", (0, other))
+    raise CallMismatch(f"group {key!r}: {says}; {EQUAL_CALLS}", (0, other))
 
 
 def _all_reduce(comm: Any, said: Said, dst: Array, src: Array) -> Requests:

@@ -539,7 +539,7 @@ class Optimizer:
             placed[p.device, p.dtype].append((i, k, p))
         with ExitStack() as whole:
             for division in _divisions_of(p for _, _, p in members):
-                whole.enter_context(division.gathered())
+                whole.enter_context(division.taken())
             made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
             for shard in made:
                 governing[shard.steps.serial] = self
