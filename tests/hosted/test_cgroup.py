@@ -1,5 +1,6 @@
 import pytest
-from hal_plugin_cpu.cgroup import cpu_limit, memory_limit_nbytes
+
+from hal.hosted.cgroup import cpu_limit, memory_limit_nbytes
 
 
 @pytest.fixture
