@@ -70,28 +70,30 @@ def test_strangers_harm_nobody(serve):
 
 
 class Path:
-    """Stands between a client and a server: drops the first callers, and may change what passes of
-    the next one."""
+    """Stands between clients and a server: drops the first callers, and may change what passes of
+    the others. They are many: a client that hears nothing for long asks whether the server lives.
+    """
 
     def __init__(self, address, change, dropped=0):
         host, _, port = address.rpartition(":")
-        self._change, self._dropped = change, dropped
+        self._there, self._change, self._dropped = (host, int(port)), change, dropped
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(WAIT_S)
+        self._links = [self._listener]
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._there = socket.create_connection((host, int(port)), WAIT_S)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):
-        for _ in range(self._dropped):
-            self._listener.accept()[0].close()
-        here, _ = self._listener.accept()
-        here.settimeout(WAIT_S)
-        self._links = (here, self._there)
-        up = (here, self._there, self._change)
-        down = (self._there, here, lambda data: data)
-        for ends in (up, down):
-            threading.Thread(target=self._move, args=ends, daemon=True).start()
+        with contextlib.suppress(OSError):
+            for _ in range(self._dropped):
+                self._listener.accept()[0].close()
+            while True:
+                here, there = self._listener.accept()[0], socket.create_connection(self._there)
+                self._links += (here, there)
+                up = (here, there, self._change)
+                down = (there, here, lambda data: data)
+                for ends in (up, down):
+                    threading.Thread(target=self._move, args=ends, daemon=True).start()
 
     def _move(self, source, sink, change):
         source.settimeout(WAIT_S)
@@ -101,7 +103,7 @@ class Path:
             sink.shutdown(socket.SHUT_WR)
 
     def close(self):
-        for link in (self._listener, *self._links):
+        for link in self._links:
             link.close()
 
 
