@@ -372,9 +372,17 @@ class Parallel:
     def settle(self) -> None:
         """Keep this rank's part of each value that was given outside of captured functions: by
         `load_state_dict`, or by a change in place, which all ranks make. What such a value is
-        computed of is gathered for it."""
+        computed of is gathered for it, also where it stays whole: as parameters do that an
+        optimizer moves whose states are in parts."""
         given = [cell for cell, leaf in self._parts.items() if cell.node is not leaf]
-        if not given:
+        own = set(self._parts.values())
+        whole = [
+            cell
+            for cell in self._layouts
+            if own and cell.node not in store.arrays and cell not in self._parts
+            if depends([cell.node], own)
+        ]
+        if not given and not whole:
             return
         if self._ended is not None:
             for cell in given:
@@ -382,17 +390,18 @@ class Parallel:
                     del self._parts[cell], divisions[cell.serial]
                     changed()
             return
+        changes = [*given, *whole]
         below = Inlining()
-        for cell in given:
+        for cell in changes:
             below(cell.node)
         read = {cell: leaf for cell, leaf in self._parts.items() if leaf in below.fed}
-        own = {leaf: store.arrays[leaf] for leaf in read.values()}
+        kept = {leaf: store.arrays[leaf] for leaf in read.values()}
         try:
             for cell, leaf in read.items():
-                self._keep(leaf, self._whole(cell, own[leaf], Meeting.GIVEN))
-            isolate(cell for cell in given if cell.node not in store.arrays)
+                self._keep(leaf, self._whole(cell, kept[leaf], Meeting.GIVEN))
+            isolate(cell for cell in changes if cell.node not in store.arrays)
         finally:
-            store.arrays.update(own)
+            store.arrays.update(kept)
         compute_before({cell.node for cell in given})
         for cell in given:
             self._divide(cell)

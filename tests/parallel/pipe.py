@@ -265,6 +265,35 @@ def given(strategy=None, late=False):
     return found | {"losses": np.array(losses), "refused": refused}
 
 
+STEPPED = {"stepped-zero1": zero(1, 2), "stepped-zero3": zero(3, 2)}
+"""Strategies of optimizers that step outside of functions under `jit`."""
+
+
+def stepped(strategy=None):
+    """Losses, norms and parameters where a function under `jit` gives gradients, and clipping and
+    the optimizer's step are outside of it. Without a strategy by one process."""
+    ht.manual_seed(5)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    optimizer = optim.AdamW(net.parameters(), lr=0.1)
+    spread = strategy and parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer)
+
+    @ht.jit
+    def gradients(x):
+        loss = net(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    found = {}
+    for i, x in enumerate(np.random.default_rng(0).standard_normal((3, 8, 6), np.float32)):
+        optimizer.zero_grad()
+        found[f"{i}.loss"] = gradients(x).numpy()
+        found[f"{i}.norm"] = nn.utils.clip_grad_norm_(net.parameters(), 0.1).numpy()
+        optimizer.step()
+    if spread:
+        spread.close()
+    return found | {name: t.numpy() for name, t in net.state_dict().items()}
+
+
 IMAGES = pipeline(2, "gpipe 2", {"0.*": 0, "*": 1})
 
 
@@ -491,6 +520,8 @@ if __name__ == "__main__":
             found = given(GIVEN[name], name.startswith("late"))
         elif name in SCALED:
             found = scaled(SCALED[name], BATCHES if "pipeline" in name else 1)
+        elif name in STEPPED:
+            found = stepped(STEPPED[name])
         elif name == "images":
             found = images(IMAGES)
         elif name == "raising":

@@ -30,14 +30,14 @@ from tests.parallel import pipe
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
-    ZeRO 3; a step of convolutions; steps between which values are given otherwise, or with a
-    scaled loss; what one rank alone changes or calls; a step that a rank does not come to; and one
-    in which its device fails."""
+    ZeRO 3; a step of convolutions; an optimizer's steps that are not captured; steps between which
+    values are given otherwise, or with a scaled loss; what one rank alone changes or calls; a step
+    that a rank does not come to; and one in which its device fails."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     budgets = stream("budgets").choice(sorted(pipe.BUDGETS))
     changed = stream("given").choice(sorted(pipe.GIVEN))
-    cases = (name, budgets, changed, "images", *pipe.SCALED, "apart", "alone")
+    cases = (name, budgets, changed, "images", *pipe.STEPPED, *pipe.SCALED, "apart", "alone")
     cases += ("raising", "broken")
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, *cases)
     assert (done.code, done.err) == (0, [])
@@ -49,6 +49,11 @@ def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     for key, value in pipe.images().items():
         for rank in range(2):
             assert np.load(tmp_path / f"images.{rank}.npz")[key].tobytes() == value.tobytes(), key
+    for key, value in pipe.stepped().items():
+        for rank in range(2):
+            for stepped in pipe.STEPPED:
+                found = np.load(tmp_path / f"{stepped}.{rank}.npz")
+                np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=1e-6)
     for rank in range(2):
         found = [np.load(tmp_path / f"{scaled}.{rank}.npz") for scaled in pipe.SCALED]
         for key, value in pipe.scaled().items():
