@@ -5,7 +5,7 @@ import socket
 import threading
 
 TURN_S = 0.05
-END_S = 10
+END_S = 60
 HANDSHAKE = (48, 40)
 """The bytes that a listener says in a handshake."""
 

@@ -30,7 +30,7 @@ def run_add(device, add_source):
     queue = device.create_timeline(False)
     buffer = device.alloc(8, AllocOptions())
     launchable = device.bind(device.load(add_source), [buffer, 1])
-    device.wait([device.launch(launchable, (1, 1, 1), queue, [])], 1.0, True)
+    device.wait([device.launch(launchable, (1, 1, 1), queue, [])], 60.0, True)
 
 
 def test_closing_a_device_writes_its_calls_and_its_work(registry, path, add_source):
@@ -65,7 +65,7 @@ def test_a_replay_shows_each_command_under_its_programs_name(registry, path, add
         buffer, queue = device.alloc(4, AllocOptions()), device.create_timeline(False)
         launchable = device.bind(device.load(add_source), [Slot(0), 1])
         commands = [FillCommand(buffer.region(), b"1"), LaunchCommand(launchable, (1, 1, 1))]
-        device.wait([device.replay(device.record(commands), [buffer], queue, [])], 1.0, True)
+        device.wait([device.replay(device.record(commands), [buffer], queue, [])], 60.0, True)
     events = events_of(path)
     first, second = slices(events, "device")
     assert (first["name"], second["name"]) == ("fill", "add")

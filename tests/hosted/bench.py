@@ -1,5 +1,7 @@
 """A device over the driver that is Python, and short words for its use."""
 
+from dataclasses import replace
+
 import pytest
 
 from hal.core.device import Device
@@ -17,9 +19,10 @@ PARAM = Param("x", ParamKind.BUFFER, DType.U8, True, True)
 
 
 class Bench:
-    def __init__(self, name="tiny:0"):
-        self.driver = Driver()
-        hosted = HostedDevice(describe(name), self.driver, Order())
+    def __init__(self, name="tiny:0", progress_s=0.05):
+        self.driver, info = Driver(), describe(name)
+        info = replace(info, limits=replace(info.limits, progress_s=progress_s))
+        hosted = HostedDevice(info, self.driver, Order())
         self.device = Device(hosted, name, [validate])
 
     def buffer(self, nbytes=4):
@@ -35,7 +38,7 @@ class Bench:
     def timeline(self, host_driven=False):
         return self.device.create_timeline(host_driven)
 
-    def wait(self, *points, timeout_s=5.0):
+    def wait(self, *points, timeout_s=60.0):
         return self.device.wait(points, timeout_s, True)
 
     def content(self, buffer):

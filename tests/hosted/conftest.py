@@ -91,7 +91,7 @@ class Bench:
         program = self.device.load(KernelSource("python/1", "fail", "fail", ()))
         return self.device.launch(self.device.bind(program, ()), (1, 1, 1), timeline, waits)
 
-    def wait(self, *points, timeout_s=5.0):
+    def wait(self, *points, timeout_s=60.0):
         return self.device.wait(points, timeout_s, True)
 
     def content(self):

@@ -24,7 +24,7 @@ def rapid():
 def test_launches_of_a_burst_go_to_the_driver_without_another_call(bench):
     buffer, timeline = bench.buffer(), bench.timeline()
     last = [bench.launch("add", buffer, timeline) for _ in range(3)][-1]
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while given_to(bench.driver) < 3 and time.monotonic() < until_s:
         time.sleep(1e-3)
     assert given_to(bench.driver) == 3
@@ -46,7 +46,9 @@ def test_a_refusal_in_a_burst_fails_it_and_what_follows(bench):
 
 
 @pytest.mark.usefixtures("rapid")
-def test_a_loss_gives_back_what_a_burst_uses(bench):
+def test_a_loss_gives_back_what_a_burst_uses():
+    """The loss that is told, not that of a driver that does not get on."""
+    bench = Bench(progress_s=60.0)
     bench.driver.paused = True
     buffer, timeline = bench.buffer(), bench.timeline()
     points = [bench.launch("add", buffer, timeline) for _ in range(8)]
@@ -59,6 +61,7 @@ def test_a_loss_gives_back_what_a_burst_uses(bench):
     bench.driver.paused = False
     assert bench.device.reset() == 1
     assert bench.device.stats("").live_buffers == 0
+    bench.device.close()
 
 
 @pytest.mark.usefixtures("rapid")
@@ -69,13 +72,13 @@ def test_a_burst_goes_to_the_driver_while_the_host_works(bench):
 
     def read(memory, offset, nbytes):
         begun.set()
-        assert copied.wait(10)
+        assert copied.wait(60)
         return bytes(nbytes)
 
     other.driver.read = read
     buffer, timelines = bench.buffer(), [bench.timeline() for _ in range(2)]
     done = bench.device.copy(buffer.region(), other.buffer().region(), timelines[0], ())
-    assert begun.wait(10)
+    assert begun.wait(60)
     here = bench.buffer()
     points = [bench.launch("add", here, timelines[1]) for _ in range(3)]
     given = given_to(bench.driver)

@@ -30,7 +30,7 @@ def spans_of(machine, monkeypatch):
             CopyCommand(dst, src),
         ]
         point = device.replay(device.record(commands), (), device.create_timeline(False), ())
-        assert device.wait([point], 5, True)
+        assert device.wait([point], 60, True)
         return device.timestamps(point)
 
 

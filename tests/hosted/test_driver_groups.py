@@ -136,7 +136,7 @@ def test_a_driver_that_refuses_refuses_every_rank(joining, asked):
 def test_members_do_not_wait_for_a_driver_for_ever(joining, asked):
     """Who gives up is gone for the one that asked, when the driver comes back at last."""
     slow, make, gave_up = threading.Event(), joining[0].machine.group, []
-    joining[0].machine.group = lambda *given: slow.wait(20) and make(*given)
+    joining[0].machine.group = lambda *given: slow.wait(100) and make(*given)
 
     def joined(bench, spec):
         try:

@@ -31,7 +31,7 @@ def together(functions):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     return results
 
 

@@ -32,7 +32,7 @@ def test_close_waits_for_a_program_that_another_thread_loads(bench, monkeypatch)
 
     def compile(source):
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         ended.append(source.entry)
         return source.text
 
@@ -41,15 +41,15 @@ def test_close_waits_for_a_program_that_another_thread_loads(bench, monkeypatch)
     loader = threading.Thread(target=bench.device.load, args=(source,), daemon=True)
     closer = threading.Thread(target=bench.device.close, daemon=True)
     loader.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     closer.start()
     closer.join(0.2)
     assert closer.is_alive()
     assert not ended
     go_on.set()
-    closer.join(10)
+    closer.join(60)
     assert ended == ["held"]
-    loader.join(10)
+    loader.join(60)
 
 
 def test_memory_in_use_comes_back_when_its_operation_is_done(bench):

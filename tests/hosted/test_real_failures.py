@@ -31,7 +31,7 @@ PLAIN = AllocOptions()
 def event():
     """What the program "stuck" waits for."""
     made = threading.Event()
-    PROGRAMS["stuck"] = lambda memory: made.wait(20)
+    PROGRAMS["stuck"] = lambda memory: made.wait(100)
     yield made
     made.set()
     del PROGRAMS["stuck"]
@@ -163,31 +163,31 @@ def test_others_work_while_a_device_allocates(slow, event):
 
     def allocate(nbytes, options):
         begun.set()
-        event.wait(20)
+        event.wait(100)
         return bytearray(nbytes)
 
     slow.machine.allocate = allocate
     thread = threading.Thread(target=slow.device.alloc, args=(8, PLAIN), daemon=True)
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     assert other.wait(other.fill(5, other.timeline()))
     assert slow.wait(slow.fill(6, slow.timeline())), "the device itself works on, too"
     event.set()
-    thread.join(5)
+    thread.join(60)
     other.device.close()
 
 
 def test_memory_that_is_asked_for_is_not_given_twice(slow, event):
     nbytes = slow.device.info.spaces[0].nbytes - 64
     begun = threading.Event()
-    slow.machine.allocate = lambda n, options: (begun.set(), event.wait(20), bytearray(n))[2]
+    slow.machine.allocate = lambda n, options: (begun.set(), event.wait(100), bytearray(n))[2]
     thread = threading.Thread(target=slow.device.alloc, args=(nbytes, PLAIN), daemon=True)
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(60)
     with pytest.raises(MemoryError):
         slow.device.alloc(1, PLAIN)
     event.set()
-    thread.join(5)
+    thread.join(60)
     assert slow.device.stats("").live_nbytes == nbytes + 64
 
 
@@ -210,7 +210,7 @@ def test_a_fill_in_a_graph_keeps_its_pattern_over_pieces(slow, monkeypatch):
 
 def test_a_compiler_that_does_not_return_loses_the_device(slow, event, monkeypatch):
     monkeypatch.setattr(type(slow.machine), "compile_s", 0.1)
-    monkeypatch.setattr(slow.machine, "compile", lambda source: event.wait(20))
+    monkeypatch.setattr(slow.machine, "compile", lambda source: event.wait(100))
     gate = slow.timeline(host_driven=True)
     open_point = slow.fill(1, slow.timeline(), [Point(gate, 1)])
     with pytest.raises(DeviceLost) as caught:
@@ -243,7 +243,7 @@ def test_a_collective_in_which_a_machine_does_not_return_is_lost_for_all(event, 
     monkey = benches[stuck].machine
     right = getattr(monkey, hook)
     groups = join(benches, f"hang {hook} {stuck}")
-    setattr(monkey, hook, lambda *given: event.wait(20) and right(*given))
+    setattr(monkey, hook, lambda *given: event.wait(100) and right(*given))
     points = [submit(b, g, SUM) for b, g in zip(benches, groups, strict=True)]
     kinds = []
     for bench, point in zip(benches, points, strict=True):

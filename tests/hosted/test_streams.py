@@ -213,7 +213,7 @@ def test_a_loss_wakes_who_waits_for_the_driver(bench):
     waiter.start()
     bench.device.inject(Fault(failure, "health"))
     bench.device.health()
-    waiter.join(timeout=10)
+    waiter.join(timeout=60)
     assert heard == [failure]
 
 
@@ -261,7 +261,7 @@ def test_closing_finishes_what_the_driver_has(bench):
     resume = threading.Timer(0.05, lambda: setattr(bench.driver, "paused", False))
     resume.start()
     bench.device.close()
-    resume.join(timeout=10)
+    resume.join(timeout=60)
     assert seen == [bytes([1] * 4)]
     assert data is not None
     assert bench.driver.closed
@@ -337,14 +337,14 @@ def test_the_driver_copies_between_devices_that_it_reaches():
     copied = here.copy(ours.region(), theirs.region(), line_of[here], (written,))
     there.free(theirs)
     found = bytearray(4)
-    here.wait((here.copy(found, ours.region(), line_of[here], (copied,)),), 5.0, True)
+    here.wait((here.copy(found, ours.region(), line_of[here], (copied,)),), 60.0, True)
     assert found == b"peer"
     theirs = there.alloc(4, AllocOptions())
     there.inject(Fault(Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, "", "", "gone"), "health"))
     there.health()
     lost = here.copy(ours.region(), theirs.region(), line_of[here], ())
     with pytest.raises(OperationFailed, match="tiny:1 is lost") as error:
-        here.wait((lost,), 5.0, True)
+        here.wait((lost,), 60.0, True)
     assert error.value.failure.kind is FailureKind.PEER_LOST
     for device in devices:
         device.close()

@@ -39,7 +39,7 @@ def run(device, grid, source):
     launchable = device.bind(device.load(SOURCE), (x, y))
     device.launch(launchable, grid, timeline, ())
     out = np.zeros_like(source)
-    device.wait([device.copy(memoryview(out), y.region(), timeline, ())], 5.0, True)
+    device.wait([device.copy(memoryview(out), y.region(), timeline, ())], 60.0, True)
     return out
 
 

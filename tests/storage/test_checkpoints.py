@@ -236,22 +236,22 @@ def test_a_second_job_is_kept_out_until_the_first_one_ends(tmp_path):
     program = (
         "import sys, time, numpy as np\nfrom stack.storage import Checkpoints\n"
         f"c = Checkpoints({str(tmp_path)!r})\n"
-        "c.save(1, {'model': {'w': np.ones(3)}})\nprint('saved', flush=True)\ntime.sleep(30)"
+        "c.save(1, {'model': {'w': np.ones(3)}})\nprint('saved', flush=True)\ntime.sleep(300)"
     )
     other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     try:
-        assert select.select([other.stdout], [], [], 30)[0]
+        assert select.select([other.stdout], [], [], 100)[0]
         with checkpoints(tmp_path) as c:
             with pytest.raises(Occupied, match=f"another job, process {other.pid} on "):
                 c.save(2, STATE)
             assert c.load().step == 1
             other.kill()
-            other.communicate(timeout=30)
+            other.communicate(timeout=100)
             c.save(2, STATE)
             assert c.steps() == [2, 1]
     finally:
         other.kill()
-        other.communicate(timeout=30)
+        other.communicate(timeout=100)
 
 
 def test_what_a_save_in_the_background_left_undone_comes_up_in_the_next_call(tmp_path):
@@ -270,7 +270,7 @@ def test_an_error_that_a_waiting_caller_was_told_does_not_come_up_again(tmp_path
     may, told = threading.Event(), []
 
     def lost(pieces):
-        assert may.wait(30)
+        assert may.wait(100)
         raise OSError("the device is gone")
 
     w = TensorShard.whole(np.ones(3, np.float32))
@@ -377,7 +377,7 @@ def test_a_store_whose_creates_are_not_exclusive_is_refused(tmp_path):
 
         def commit(self, name, data, replace=False):
             there = name in self.list()
-            self.looked.wait(30)
+            self.looked.wait(100)
             return not there and super().commit(name, data, True)
 
     class Forgets(Wrapped):
@@ -440,7 +440,7 @@ class Refuses:
 )
 def test_what_a_disk_refuses_is_said_and_the_old_checkpoint_loads(call, number, text, tmp_path):
     store = Folder(tmp_path)
-    with Checkpoints([store], limits=SMALL, deadline_s=30) as c:
+    with Checkpoints([store], limits=SMALL, deadline_s=120) as c:
         c.save(1, STATE)
         disk, store._disk = store._disk, Refuses(store._disk, call, number)
         with pytest.raises(StorageError, match=text):

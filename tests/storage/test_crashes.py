@@ -137,7 +137,7 @@ def left(log, kept, target):
 
 def check(folder, states):
     """What is left is one whole state, and the next save removes the rest."""
-    with Checkpoints([Folder(folder)], limits=SMALL, deadline_s=30, keep=1) as c:
+    with Checkpoints([Folder(folder)], limits=SMALL, deadline_s=120, keep=1) as c:
         loaded = c.load()
         assert not differs(loaded.tensors, states[loaded.step])
         listing = Listing.of(Folder(folder))
@@ -159,7 +159,7 @@ def test_a_crash_after_any_call_leaves_the_old_state_or_the_new_one(tmp_path, in
     states = {step: {"model": state(step)["optimizer"]} for step in (1, 2, 3, 4, 9)}
     starts = []
     store = Folder(root, disk, spare_from=1)
-    with Checkpoints([store], limits=SMALL, deadline_s=30, keep=1) as c:
+    with Checkpoints([store], limits=SMALL, deadline_s=120, keep=1) as c:
         for step in (1, 2, 3, 4):  # the third is the first to write over a file of a former step
             starts.append(len(disk.log))
             c.save(step, states[step])
@@ -184,7 +184,7 @@ def test_a_call_that_was_not_made_to_last_may_be_lost(tmp_path):
     root = tmp_path / "live"
     root.mkdir()
     disk = Recorder(root)
-    with Checkpoints([Folder(root, disk)], limits=SMALL, deadline_s=30) as c:
+    with Checkpoints([Folder(root, disk)], limits=SMALL, deadline_s=120) as c:
         c.save(1, {"model": state(1)["optimizer"]})
     log = [call for call in disk.log if call[0] != "sync folder"]
     left(log, {i for i in range(len(log)) if lasts(log, i)}, tmp_path / "left")

@@ -18,12 +18,12 @@ STEP = FOLDER.name
 
 
 def saved(where, **more):
-    with Checkpoints(where, limits=SMALL, deadline_s=30, **more) as c:
+    with Checkpoints(where, limits=SMALL, deadline_s=120, **more) as c:
         c.save(1, STATE, "plain")
 
 
 def loaded(where):
-    with Checkpoints(where, limits=SMALL, deadline_s=30) as c:
+    with Checkpoints(where, limits=SMALL, deadline_s=120) as c:
         return c.load()
 
 

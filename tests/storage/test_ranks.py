@@ -32,7 +32,7 @@ class Counting(Wrapped):
 
 
 def checkpoints(where, group, **more):
-    return Checkpoints(where, group, limits=SMALL, deadline_s=30, **more)
+    return Checkpoints(where, group, limits=SMALL, deadline_s=120, **more)
 
 
 def save_as(where, way, copied=False):
@@ -204,7 +204,7 @@ def test_background_saves_of_ranks_are_skipped_by_all_or_none(tmp_path):
 
     class Slow(ReadOnly):
         def write(self, handle, data, offset):
-            assert hold.wait(30)
+            assert hold.wait(100)
             self._inside.write(handle, data, offset)
 
     def save(group):

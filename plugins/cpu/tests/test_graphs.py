@@ -40,7 +40,7 @@ def test_a_long_chain_without_work_needs_no_more_stack_than_a_short_one(rig):
         thread.start()
     finally:
         threading.stack_size(before)
-    thread.join(20)
+    thread.join(60)
     assert rig.download(cell, np.uint8)[:8].tolist() == [7] * 8
 
 

@@ -180,7 +180,7 @@ def test_a_kernel_that_waits_for_a_processor_is_no_hang(open_rig, texts):
     finally:
         for other in others:
             other.kill()
-            other.wait(10)
+            other.wait(60)
         os.sched_setaffinity(0, before)
 
 

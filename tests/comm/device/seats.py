@@ -9,9 +9,7 @@ from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.device.devices import open_device
-from tests.comm.engine.crew import crews
-
-WAIT_S = 20.0
+from tests.comm.engine.crew import WAIT_S, crews
 
 
 class Seat:

@@ -10,7 +10,8 @@ from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 
 TOKEN = "of-a-test"
-WAIT_S = 20.0
+WAIT_S = 120.0
+"""Far beyond what any of it takes: a machine may be busy."""
 _KEYS = count()
 
 
@@ -39,9 +40,9 @@ class Crew:
         self.store = Store(self.address, TOKEN, WAIT_S)
         join = [pool.submit(self._join, rank, deadline_s) for rank in range(size)]
         try:
-            self.groups = [f.result(30) for f in join]
+            self.groups = [f.result(WAIT_S) for f in join]
         except BaseException:
-            wait(join, 30)  # a rank that still uses the store would leave a connection
+            wait(join, WAIT_S)  # a rank that still uses the store would leave a connection
             self.store.close()
             raise
 
@@ -53,7 +54,7 @@ class Crew:
 
     def do(self, function):
         running = [self._pool.submit(function, group) for group in self.groups]
-        for f in as_completed(running, 60):
+        for f in as_completed(running, 2 * WAIT_S):
             f.result(0)  # the first error is the cause; the other ranks wait in vain for that one
         return [f.result(0) for f in running]
 

@@ -17,7 +17,7 @@ from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 
 TOKEN = "of-a-test"
-WAIT_S = 60.0
+WAIT_S = 180.0
 _KEYS = count()
 _START = get_context("forkserver")
 _START.set_forkserver_preload(["tests.comm.engine.ranks"])
@@ -132,8 +132,9 @@ class Ranks:
 
 
 @contextmanager
-def running(size, deadline_s=20.0):
-    """Ranks in processes, and the store that they meet in."""
+def running(size, deadline_s=WAIT_S):
+    """Ranks in processes, and the store that they meet in. One that is silent for a tenth of the
+    deadline is lost."""
     with StoreServer(TOKEN) as server:
         ranks = Ranks(server.port, size, deadline_s)
         try:

@@ -84,7 +84,7 @@ def test_operations_choose_a_program(all_crews, n):
             gathered = group.gather(array, 0)
             group.barrier()
             at_root = at_root if group.rank == size - 1 else summed
-            return summed, at_root, told, later.wait(20), part, exchanged, scattered, gathered
+            return summed, at_root, told, later.wait(100), part, exchanged, scattered, gathered
 
         for rank, got in enumerate(crew.do(run)):
             wanted = (

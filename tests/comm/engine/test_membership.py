@@ -87,7 +87,7 @@ def test_a_group_grows():
                 return crew.groups[rank].grow("grown", 3)
             return Group.join(crew.store, crew.address, "grown", 2, 3, 10.0)
 
-        crew.groups = [f.result(20) for f in [crew._pool.submit(run, r) for r in range(3)]]
+        crew.groups = [f.result(100) for f in [crew._pool.submit(run, r) for r in range(3)]]
         assert [a[0] for a in crew.do(lambda g: g.all_reduce(np.ones(2)))] == [3.0] * 3
         with pytest.raises(InvalidCall, match="3 ranks does not grow to 2"):
             crew.groups[0].grow("smaller", 2)
@@ -102,7 +102,7 @@ def test_the_ranks_of_a_job_find_each_other():
             with Group.of(world) as group:
                 return group.all_reduce(np.ones(3)).tolist()
 
-        assert [f.result(20) for f in [pool.submit(run, r) for r in range(2)]] == [[2.0] * 3] * 2
+        assert [f.result(100) for f in [pool.submit(run, r) for r in range(2)]] == [[2.0] * 3] * 2
 
 
 def test_a_lowest_rank_that_gives_up_is_named_to_those_who_wait_for_its_memory():

@@ -46,7 +46,7 @@ def test_all_may_send_before_they_receive(crew):
         receives = [group.later.receive(got[r], r) for r in got]
         group.barrier()  # goes on beside them
         for work in sends + receives:
-            work.wait(20)
+            work.wait(100)
         return {r: (a.min(), a.max()) for r, a in got.items()}
 
     for rank, got in enumerate(crew.do(run)):
@@ -72,7 +72,7 @@ def test_large_messages_of_memory_that_others_map_arrive_whole(n):
             works = [group.later.send(out[r], r) for r in others]
             works += [group.later.receive(got[r], r) for r in others]
             for work in works:
-                work.wait(20)
+                work.wait(100)
             for r in others:
                 np.testing.assert_array_equal(got[r], np.arange(n) + 10 * r + group.rank + turn)
         return True
@@ -105,7 +105,7 @@ def test_large_private_messages_arrive_whole(nbytes):
             got = [memory[7 * turn : 7 * turn + nbytes] for memory in (taken, mapped)]
             works += [group.later.receive(into, other, tag) for tag, into in enumerate(got)]
             works += [group.later.receive(np.empty(nbytes, np.uint8), other)]
-            results = [work.wait(20) for work in works][3:]
+            results = [work.wait(100) for work in works][3:]
             room[:] = 255
             fill(wanted, 250 + other - turn)
             for result in results:
@@ -219,7 +219,7 @@ def test_a_large_message_ends_with_its_group():
         waiting = crew.groups[0].later.send(crew.groups[0].empty(200_000, np.float64), 1)
         crew.groups[1].close()
         with pytest.raises(PeerLost, match="rank 1 has left"):
-            waiting.wait(20)
+            waiting.wait(100)
 
 
 def test_a_message_that_nobody_sends_is_pending(crew):
@@ -232,7 +232,7 @@ def test_a_message_that_nobody_sends_is_pending(crew):
         with pytest.raises(DeadlineExceeded):
             waiting.wait(0.01)
         group.barrier()
-        return waiting.wait(20)[0]
+        return waiting.wait(100)[0]
 
     assert crew.do(run) == [1.0, 1.0, 1.0]
 
@@ -260,7 +260,7 @@ def test_a_message_fails_with_its_group(hosts):
             waiting = crew.groups[0].later.receive(np.zeros(3), 1)
             getattr(crew.groups[1], end)()
             with pytest.raises(kind, match="rank 1 has"):
-                waiting.wait(20)
+                waiting.wait(100)
     text = "rank 1 did not come to message 0 to rank 0 of 3 f64"
     with crews(hosts, deadline_s=2.0) as [crew], pytest.raises(LateRank, match=text):
         crew.groups[0].receive(np.zeros(3), 1)
@@ -277,7 +277,7 @@ def test_messages_match_by_tag_whatever_the_order(crew, seed):
     def run(group):
         if group.rank == 0:
             works = [group.later.send(np.full(n, i), 1, tag) for i, (tag, n) in enumerate(sent)]
-            return [work.wait(20).size for work in works]
+            return [work.wait(100).size for work in works]
         if group.rank == 2:
             return []
         outs = [np.full(sent[i][1], -1) for i in wanted]
@@ -286,7 +286,7 @@ def test_messages_match_by_tag_whatever_the_order(crew, seed):
         ]
         rest = zip(outs[15:], wanted[15:], strict=True)
         later = [group.later.receive(out, 0, sent[i][0]) for out, i in rest]
-        return [a.tolist() for a in half] + [work.wait(20).tolist() for work in later]
+        return [a.tolist() for a in half] + [work.wait(100).tolist() for work in later]
 
     got = crew.do(run)[1]
     assert got == [[i] * sent[i][1] for i in wanted]
@@ -337,11 +337,11 @@ def test_a_receive_from_anybody_takes_what_comes_first(crew):
         if group.rank:
             return group.barrier().tolist()
         works = [group.later.receive(np.zeros(n), None, 4) for _ in range(2)]
-        got = [(work.wait(20)[-1], work.peer) for work in works]
+        got = [(work.wait(100)[-1], work.peer) for work in works]
         works = [
             group.later.receive(np.zeros(n), source, tag) for source, tag in ((None, 4), (1, 9))
         ]
-        got += [(work.wait(20)[-1], work.peer) for work in works]
+        got += [(work.wait(100)[-1], work.peer) for work in works]
         group.barrier()
         return got
 
@@ -367,7 +367,7 @@ def test_receives_take_messages_in_the_order_in_which_they_were_begun(crew, seed
             works = [group.later.receive(np.zeros(1), source) for source in sources[: n // 2]]
             group.barrier()
             works += [group.later.receive(np.zeros(1), source) for source in sources[n // 2 :]]
-            return [work.wait(20)[0] for work in works]
+            return [work.wait(100)[0] for work in works]
         return []
 
     assert crew.do(run)[0] == [float(i) for i in range(n)]
@@ -387,9 +387,9 @@ def test_what_all_send_is_received_from_anybody_once(crew, seed):
                 group.later.send(np.full(size_of[tag], 100.0 * group.rank + i), 0, tag)
                 for i, tag in enumerate(sent[group.rank])
             ]
-            return [work.wait(20).size for work in works]
+            return [work.wait(100).size for work in works]
         works = [group.later.receive(np.zeros(size_of[tag]), None, tag) for tag in wanted]
-        return [(work.wait(20)[-1], work.peer) for work in works]
+        return [(work.wait(100)[-1], work.peer) for work in works]
 
     got = list(zip(crew.do(run)[0], wanted, strict=True))
     for rank, tags in sent.items():
@@ -407,7 +407,7 @@ def test_a_receive_from_anybody_ends_with_its_group(hosts):
             waiting.wait(0.1)  # rank 2 is still there
         crew.groups[2].close()
         with pytest.raises(PeerLost, match="has left the group before message 0 from any rank"):
-            waiting.wait(20)
+            waiting.wait(100)
     text = "has waited 2 s in vain for message 0 from any rank of 3 f64, tag 4"
     with crews(hosts, deadline_s=2.0) as [crew]:
         with pytest.raises(LateRank, match=text) as raised:

@@ -227,7 +227,7 @@ def test_operations_in_the_background_run_in_order(crew_of):
         arrays = [np.full(n, group.rank + 1.0) for n in (1, 50_000, 3)]
         work = [group.later.all_reduce(a) for a in arrays]
         now = group.all_gather(np.array([group.rank]))
-        return [w.wait(20)[0] for w in work], now.tolist(), [w.done for w in work]
+        return [w.wait(100)[0] for w in work], now.tolist(), [w.done for w in work]
 
     for sums, now, done in crew_of[3].do(run):
         assert sums == [6.0, 6.0, 6.0]

@@ -149,7 +149,7 @@ class Trials:
     def _held_at_last(self, wanted):
         """What is open, as soon as descriptors and memories are as wanted or after a while: threads
         of a group that was closed end some time later."""
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + 100
         while True:
             held = [rank.ask("held()") for rank in self._ranks]
             as_wanted = [h[::2] for h in held] == [h[::2] for h in wanted]
