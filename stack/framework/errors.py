@@ -3,12 +3,15 @@ do."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = tuple(str(Path(__file__).parents[1] / name) for name in ("framework", "recorder"))
+_BETWEEN = "framework", "parallel", "recorder"
+_PASSED = (contextlib.__file__, *(str(Path(__file__).parents[1] / name) for name in _BETWEEN))
+"""Where files lie that are between the user's program and what fails."""
 
 
 class TensorError(TypeError):
@@ -71,8 +74,9 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def where_called() -> str:
-    """ "file:line" of the innermost caller outside this package and the recorder."""
+    """ "file:line" of the innermost caller outside this package, the recorder and `stack.parallel`,
+    and outside of context managers, by which these are called."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PASSED):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -22,7 +22,7 @@ from stack.framework.cell import Cell, add_settler, changed, here, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer, optimizer_of
-from stack.framework.realize import compute_before, isolate, realize
+from stack.framework.realize import compute_before, isolate, realize, refuse_in_trace
 from stack.framework.request import Inlining, depends
 from stack.framework.spread import Source, divisions, parts
 from stack.parallel.agree import (
@@ -408,6 +408,7 @@ class Parallel:
 
     def _gather(self, meeting: Meeting) -> None:
         """Get every value whole; all ranks call it."""
+        refuse_in_trace("values of which each rank has a part were made whole")
         settle()
         self.settle()
         for cell in self._layouts:

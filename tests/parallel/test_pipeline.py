@@ -13,6 +13,7 @@ from stack.compiler.graph.recompute import within
 from stack.compiler.graph.turns import numbered
 from stack.framework import nn, optim
 from stack.framework.cell import Cell
+from stack.framework.errors import TracingError
 from stack.framework.spread import divisions
 from stack.ir.world import RankProgram, interpret_world
 from stack.parallel import Mesh, Sharded, Strategy, parallel
@@ -383,6 +384,14 @@ def test_what_is_captured_goes_on_when_values_are_whole_again():
         with pytest.raises(InvalidCall, match="spread already, by a call of `parallel` whose"):
             alone(small.net, small.optimizer)
         assert reads(x).item() == first
+
+        @ht.jit
+        def inside(x):
+            with spread.gathered():
+                return small.loss(x)
+
+        with pytest.raises(TracingError, match=r"made whole while 'inside' is traced at .*test_pi"):
+            inside(x)
         count = len(spread.explained)
     assert reads(x).item() == first
     with pytest.raises(InvalidCall, match="every rank has the whole model within `gathered"):
