@@ -19,7 +19,7 @@ from hal.tile.node import Node, node, rebuild
 from hal.tile.numeric import bounds, constant, quiet
 from hal.tile.ops import BINARY, COMPARE, UNARY
 from hal.tile.walk import map_nodes
-from stack.compiler.text.math import FUNCTIONS
+from stack.compiler.text.math import FUNCTIONS, erf_and_one
 
 SATURATION = "saturation"
 """A format that has it prints every cast of a float to an integer."""
@@ -51,7 +51,7 @@ def is_written_out(n: Node, has: Collection[str] = ()) -> bool:
 def computed_in(kernel: Kernel, kept: Callable[[Node], bool] = lambda _: False) -> Kernel:
     """The kernel with every operation on a narrow float done in the type that it is computed in,
     between casts: what remains of narrow floats are moves, choices, casts from and to that
-    type, and the products that are `kept`."""
+    type, and the products that are `kept`. erf(x) + 1 of f32 is one function."""
     done: dict[Node, Node] = {}
 
     def change(root: Node) -> Node:
@@ -65,10 +65,20 @@ def computed_in(kernel: Kernel, kept: Callable[[Node], bool] = lambda _: False) 
             stack.pop()
             if n not in done:
                 same = rebuild(n, tuple([done[s] for s in n.srcs]))
-                done[n] = same if n.op == "dot" and kept(same) else computed(same)
+                done[n] = same if n.op == "dot" and kept(same) else _joined(computed(same))
         return done[root]
 
     return map_nodes(kernel, change)
+
+
+def _joined(n: Node) -> Node:
+    """erf(x) + 1 of f32, which takes less than the two operations; all else as it is."""
+    if n.op == "add" and n.dtype is DType.F32:
+        for x, one in (n.srcs, n.srcs[::-1]):
+            number = one.srcs[0] if one.op == "broadcast" else one
+            if x.op == "erf" and number.op == "const" and number["value"] == 1:
+                return erf_and_one(x.srcs[0])
+    return n
 
 
 def computed(n: Node) -> Node:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, binary, mul, program_id, unary
+from hal.tile.build import Builder, add, binary, mul, program_id, unary
 from hal.tile.numeric import NUMPY
 from hal.tile.ops import TRANSCENDENTAL
 from stack.compiler.text.math import ULP
@@ -84,6 +84,23 @@ def test_error_where_functions_bend(name: str) -> None:
         error = ulps(got, REFERENCE[name](x.astype(np.float64)))
     assert error <= ULP[name]
     assert error > ULP[name] / 3  # what is stated is not far from what was measured
+
+
+def test_erf_and_one() -> None:
+    x = np.concatenate([every(160001), padded(np.linspace(-6, 6, 60_000).astype(np.float32))])
+    b = Builder("function")
+    start = mul(program_id(), WIDTH)
+    source, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, writes=True)
+    b.store(y, start, add(1.0, unary("erf", b.load(source, start, (WIDTH,), (1,)))), (1,))
+    got = np.zeros_like(x)
+    run(b.kernel(), (x.size // WIDTH,), {"y": got, "x": x})
+    with np.errstate(all="ignore"):
+        want = 1 + REFERENCE["erf"](x.astype(np.float64))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    error = np.nanmax(np.abs(got - want))
+    assert 1e-7 < error <= 2e-7
+    assert np.nanmin(got) == 0
+    assert np.nanmax(got) == 2
 
 
 def test_powers() -> None:
