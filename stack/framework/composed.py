@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from hal.core.dtypes import DType
+from stack.framework.control import scan
 from stack.framework.counted import repeat_interleave, where
 from stack.framework.create import arange, full, tensor, zeros
 from stack.framework.errors import TensorError
@@ -49,7 +50,7 @@ def ctc_loss(
     """-log of the probability that log_probs [T, N, C] (or [T, C]), of input_lengths, read without
     repetitions and blanks, are the targets [N, S], or one after the other, of target_lengths; the
     mean is that of the losses divided by the target lengths. By the forward recursion of Graves et
-    al. (2006), unrolled over T."""
+    al. (2006), a loop over T."""
     single = log_probs.ndim == 2
     lp = log_probs.unsqueeze(1) if single else log_probs
     steps, n, _ = lp.shape
@@ -71,16 +72,20 @@ def ctc_loss(
     skips = (extended != blank) & (extended != repeats) & (at >= 2)
     inside = at < 2 * wide.unsqueeze(1) + 1
 
-    def read(t: int) -> Tensor:
-        return lp[t].gather(1, extended).clamp(min=_NEVER)
+    seen = lp.gather(2, extended.expand(steps, n, width)).clamp(min=_NEVER)
+    runs = (arange(1, steps, device=device).unsqueeze(1) < long).unsqueeze(2)
 
-    alpha = where((at < 2) & inside, read(0), _NEVER)
-    for t in range(1, steps):
+    def step(alpha: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, tuple[()]]:
+        said, is_read = now
         one = _cat([full((n, 1), _NEVER, dtype=alpha.dtype, device=device), alpha[:, :-1]], 1)
         two = _cat([full((n, 2), _NEVER, dtype=alpha.dtype, device=device), alpha[:, :-2]], 1)
         ways = alpha.logaddexp(one).logaddexp(where(skips, two[:, :width], _NEVER))
-        new = where(inside, (ways + read(t)).clamp(min=_NEVER), _NEVER)
-        alpha = where((long > t).unsqueeze(1), new, alpha)
+        new = where(inside, (ways + said).clamp(min=_NEVER), _NEVER)
+        return where(is_read, new, alpha), ()
+
+    alpha = where((at < 2) & inside, seen[0], _NEVER)
+    if steps > 1:
+        alpha, _ = scan(step, alpha, (seen[1:], runs))
     last = alpha.gather(1, (2 * wide).unsqueeze(1))
     before = alpha.gather(1, (2 * wide - 1).clamp(min=0).unsqueeze(1))
     before = where(wide.unsqueeze(1) > 0, before, _NEVER)

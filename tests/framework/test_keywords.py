@@ -45,6 +45,7 @@ OF_SHAPE = {
     ("y", "log_abs_det_jacobian"),
     ("name", "state_at_first"),
     ("steps", "numbers_at"),
+    ("_", "step"),
     ("shard", "advance"),
     ("func", "__init__"),
     ("function", "divided"),

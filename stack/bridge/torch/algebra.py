@@ -12,7 +12,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch.kernels import call
 from stack.bridge.torch.rows import ROWS, pulled, row
-from stack.framework.expr import contract, linear, movement, spectral
+from stack.framework.expr import contract, linear, movement, spectral, steps
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import broadcast_shape
@@ -26,7 +26,7 @@ def _info(A: Node) -> Node:
 @row("linalg_lu_factor_ex")
 def _lu_factor(A: Node, *, pivot: bool = True, check_errors: bool = False) -> list[Node]:
     packed, _, swaps = linear.factored(A, pivot)
-    return [packed, linear.pivots_of(A, swaps), _first_zero(packed)]
+    return [packed, linear.pivots_of(swaps), _first_zero(packed)]
 
 
 def _first_zero(packed: Node) -> Node:
@@ -52,7 +52,7 @@ def _kept(A: Node, turned: bool) -> list[Node]:
         return [A, g.full(A.shape[:-1], 0, DType.I32)]
     kept = g.transpose(A) if turned else A
     packed, _, swaps = linear.factored(kept)
-    return [packed, linear.pivots_of(kept, swaps)]
+    return [packed, linear.pivots_of(swaps)]
 
 
 @row("_linalg_det")
@@ -71,13 +71,16 @@ def _slogdet(A: Node, turned: bool = False) -> list[Node]:
 
 def _order(pivots: Node, rows: int) -> Node:
     """Where each row of L @ U was: the exchanges, one after the other."""
-    number = g.arange(rows)
-    order = g.broadcast(number, (*pivots.shape[:-1], rows))
-    for j in range(pivots.shape[-1]):
-        best = g.cast(e.sub(g.slice_axis(pivots, -1, j, j + 1), 1), DType.I64)
+    start = g.broadcast(g.arange(rows), (*pivots.shape[:-1], rows))
+
+    def step(j: steps.Place, pivots: Node, order: Node) -> list[Node]:
+        number = g.arange(rows)
+        best = g.cast(e.sub(steps.column_of(pivots, j), 1), DType.I64)
         place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
-        order = g.gather(order, place, len(order.shape) - 1, batch=True)
-    return order
+        return [g.gather(order, place, len(order.shape) - 1, batch=True)]
+
+    count = pivots.shape[-1]
+    return steps.in_steps(count, step, [pivots], [start])[0] if count else start
 
 
 @row("lu_unpack")
@@ -157,13 +160,13 @@ def _eye(n: int, m: int, *, out: Node) -> Node:
 # Reflections: I - tau v v.T, of which v is in a column of A below its place, where it has a 1
 
 
-def _reflected(A: Node, tau: Node, j: int, x: Node) -> Node:
+def _reflected(A: Node, tau: Node, j: steps.Place, x: Node) -> Node:
     """The j-th reflection of x."""
     rows, dtype = A.shape[-2], A.dtype
-    v = e.mul(linear.column_of(A, j), linear.rows_below(rows, j, dtype))
-    v = e.add(v, linear.unit_column(rows, j, dtype))
+    v = e.mul(steps.column_of(A, j), steps.rows_below(rows, j, dtype))
+    v = e.add(v, steps.unit_column(rows, j, dtype))
     along = contract.matmul(g.transpose(v), x)
-    number = g.reshape(g.slice_axis(tau, -1, j, j + 1), (*tau.shape[:-1], 1, 1))
+    number = g.reshape(steps.column_of(tau, j), (*tau.shape[:-1], 1, 1))
     return e.sub(x, e.mul(number, contract.matmul(v, along)))
 
 
@@ -171,28 +174,29 @@ def _reflected(A: Node, tau: Node, j: int, x: Node) -> Node:
 def _geqrf(A: Node) -> list[Node]:
     """R on and above the diagonal, the reflections below it, and their factors (LAPACK's)."""
     rows, columns = A.shape[-2:]
-    place = g.arange(columns)
-    taus: list[Node] = []
-    for j in range(min(rows, columns)):
-        below = e.mul(linear.column_of(A, j), linear.rows_below(rows, j, A.dtype))
-        pivot = linear.element_of(A, j, j)
+
+    def step(j: steps.Place, A: Node) -> list[Node]:
+        place = g.arange(columns)
+        below = e.mul(steps.column_of(A, j), steps.rows_below(rows, j, A.dtype))
+        pivot = steps.element_of(A, j, j)
         tail = r.sum(e.square(below), -2, keepdim=True)
         size = g.sqrt(e.add(e.square(pivot), tail))
         is_done = e.eq(tail, 0)
         turned = e.where(is_done, pivot, e.where(e.lt(pivot, 0), size, g.neg(size)))
         tau = e.where(is_done, 0.0, e.div(e.sub(turned, pivot), e.where(is_done, 1.0, turned)))
         v = e.div(below, e.where(is_done, 1.0, e.sub(pivot, turned)))
-        one = linear.unit_column(rows, j, A.dtype)
+        one = steps.unit_column(rows, j, A.dtype)
         whole = e.add(v, one)
         rest = e.sub(A, e.mul(e.mul(tau, whole), contract.matmul(g.transpose(whole), A)))
-        above = e.mul(
-            linear.column_of(A, j), e.sub(1.0, e.add(linear.rows_below(rows, j, A.dtype), one))
-        )
-        own = e.add(e.add(above, e.mul(one, turned)), v)
-        A = e.where(e.gt(place, j), rest, e.where(e.eq(place, j), own, A))
-        taus.append(g.reshape(tau, (*A.shape[:-2], 1)))
-    none = g.full((*A.shape[:-2], 0), 0, A.dtype)
-    return [A, g.concat(taus, len(A.shape) - 2) if taus else none]
+        others = e.sub(1.0, e.add(steps.rows_below(rows, j, A.dtype), one))
+        own = e.add(e.add(e.mul(steps.column_of(A, j), others), e.mul(one, turned)), v)
+        return [e.where(e.gt(place, j), rest, e.where(e.eq(place, j), own, A)), tau]
+
+    count = min(rows, columns)
+    if not count:
+        return [A, g.full((*A.shape[:-2], 0), 0, A.dtype)]
+    found, taus = steps.in_steps(count, step, [], [A])
+    return [found, g.reshape(steps.columns_of(taus), (*A.shape[:-2], count))]
 
 
 @row("linalg_householder_product")
@@ -201,9 +205,17 @@ def _householder_product(A: Node, tau: Node) -> Node:
     rows, columns = A.shape[-2:]
     hit = e.eq(g.reshape(g.arange(rows), (rows, 1)), g.arange(columns))
     x = g.broadcast(g.cast(hit, A.dtype), A.shape)
-    for j in reversed(range(tau.shape[-1])):
-        x = _reflected(A, tau, j, x)
-    return x
+    return _all_reflected(A, tau, x, last_first=True)
+
+
+def _all_reflected(A: Node, tau: Node, x: Node, last_first: bool) -> Node:
+    """x after each reflection."""
+    count = tau.shape[-1]
+
+    def step(j: steps.Place, A: Node, tau: Node, x: Node) -> list[Node]:
+        return [_reflected(A, tau, e.sub(count - 1, j) if last_first else j, x)]
+
+    return steps.in_steps(count, step, [A, tau], [x])[0] if count else x
 
 
 @row("ormqr")
@@ -211,10 +223,7 @@ def _ormqr(A: Node, tau: Node, x: Node, left: bool = True, transpose: bool = Fal
     """The product of all reflections, or its transpose, times x, or x times it."""
     if not left:
         return g.transpose(_ormqr(A, tau, g.transpose(x), True, not transpose))
-    order = range(tau.shape[-1])
-    for j in order if transpose else reversed(order):
-        x = _reflected(A, tau, j, x)
-    return x
+    return _all_reflected(A, tau, x, last_first=not transpose)
 
 
 @row("cholesky_solve")

@@ -1,5 +1,6 @@
-"""Linear algebra. Factorisations are unrolled over columns, whose steps are products of whole
-matrices, so they are meant for small matrices; gradients follow from the steps."""
+"""Linear algebra. Factorisations go over columns, whose steps are products of whole matrices, so
+they are meant for small matrices. Gradients follow from the steps where these are written out. For
+those of a loop all steps would be kept: there Cholesky's factor and solutions have rules."""
 
 from __future__ import annotations
 
@@ -17,6 +18,19 @@ from stack.framework.expr.contract import matmul
 from stack.framework.expr.movement import diagonal, stack, tril, triu
 from stack.framework.expr.operand import Dims, as_float, axis, broadcast_shape, meet, text
 from stack.framework.expr.public import linalg, operator
+from stack.framework.expr.steps import (
+    WRITTEN_OUT,
+    Place,
+    column_of,
+    columns_of,
+    element_of,
+    in_steps,
+    row_of,
+    rows_below,
+    rows_of,
+    ruled,
+    unit_column,
+)
 from stack.framework.store import barrier
 
 
@@ -24,23 +38,6 @@ def _square(x: Node) -> int:
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
         raise TensorError(f"needs square matrices, got {text(x)}")
     return x.shape[-1]
-
-
-def column_of(x: Node, j: int) -> Node:
-    return g.slice_axis(x, -1, j, j + 1)
-
-
-def _row(x: Node, i: int) -> Node:
-    return g.slice_axis(x, -2, i, i + 1)
-
-
-def element_of(x: Node, i: int, j: int) -> Node:
-    return column_of(_row(x, i), j)
-
-
-def rows_below(n: int, j: int, dtype: DType) -> Node:
-    """[n, 1]: 1 for rows below j."""
-    return g.reshape(g.cast(e.lt(j, g.arange(n)), dtype), (n, 1))
 
 
 def _eye(n: int, like: Node) -> Node:
@@ -68,21 +65,34 @@ def _cholesky_method(x: Node, upper: bool = False) -> Node:
 def cholesky(A: Node, *, upper: bool = False) -> Node:
     """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
     n = _square(A)
-    rest = e.mul(e.add(A, g.transpose(A)), 0.5)  # the gradient of a symmetric operand
-    columns = []
-    for j in range(n):
-        pivot = g.sqrt(element_of(rest, j, j))
-        from_j = e.add(rows_below(n, j, A.dtype), unit_column(n, j, A.dtype))
-        column = e.div(e.mul(column_of(rest, j), from_j), pivot)
-        columns.append(column)
-        rest = e.sub(rest, matmul(column, g.transpose(column)))
-    found = g.concat(columns, len(A.shape) - 1) if columns else A
+    if not n:
+        return A
+    if n > WRITTEN_OUT:
+        found = ruled(_cholesky(barrier(A)), [A], _cholesky_slope)
+    else:
+        found = _cholesky(e.mul(e.add(A, g.transpose(A)), 0.5))  # the gradient is symmetric
     return g.transpose(found) if upper else found
 
 
-def unit_column(n: int, j: int, dtype: DType) -> Node:
-    """[n, 1]: 1 at row j."""
-    return g.reshape(g.cast(e.eq(g.arange(n), j), dtype), (n, 1))
+def _cholesky(A: Node) -> Node:
+    n = A.shape[-1]
+
+    def step(j: Place, rest: Node) -> list[Node]:
+        pivot = g.sqrt(element_of(rest, j, j))
+        from_j = e.add(rows_below(n, j, A.dtype), unit_column(n, j, A.dtype))
+        column = e.div(e.mul(column_of(rest, j), from_j), pivot)
+        return [e.sub(rest, matmul(column, g.transpose(column))), column]
+
+    return columns_of(in_steps(n, step, [], [A])[1])
+
+
+def _cholesky_slope(low: Node, d: Node) -> list[Node]:
+    """Murray, https://arxiv.org/abs/1602.07527, equation 10."""
+    inside = tril(matmul(g.transpose(low), d))
+    inside = e.sub(inside, e.mul(_eye(low.shape[-1], low), e.mul(inside, 0.5)))
+    half = solve_triangular(g.transpose(low), inside, upper=True)
+    whole = solve_triangular(low, half, upper=False, left=False)
+    return [e.mul(e.add(whole, g.transpose(whole)), 0.5)]
 
 
 @operator(aten="cholesky_solve")
@@ -112,16 +122,32 @@ def solve_triangular(
     _check_right(A, B)
     batch = broadcast_shape([A.shape[:-2], B.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, B))
-    rows: list[Node | None] = [None] * n
-    rest = b
-    for k in range(n):
-        i = n - 1 - k if upper else k
-        one = _row(rest, i)
+    if not n:
+        return b
+    if n <= WRITTEN_OUT:
+        return _solve_triangular(a, b, upper, unitriangular)
+
+    def slope(x: Node, d: Node) -> list[Node]:
+        by_b = solve_triangular(g.transpose(a), d, upper=not upper, unitriangular=unitriangular)
+        by_a = g.neg(matmul(by_b, g.transpose(x)))
+        return [triu(by_a, int(unitriangular)) if upper else tril(by_a, -int(unitriangular)), by_b]
+
+    return ruled(_solve_triangular(barrier(a), barrier(b), upper, unitriangular), [a, b], slope)
+
+
+def _solve_triangular(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node:
+    n = a.shape[-1]
+
+    def step(k: Place, a: Node, rest: Node) -> list[Node]:
+        i = e.sub(n - 1, k) if upper else k
+        one = row_of(rest, i)
         one = one if unitriangular else e.div(one, element_of(a, i, i))
-        rows[i] = one
-        mask = g.cast(e.lt(g.arange(n), i) if upper else e.lt(i, g.arange(n)), A.dtype)
-        rest = e.sub(rest, matmul(e.mul(column_of(a, i), g.reshape(mask, (n, 1))), one))
-    return g.concat([v for v in rows if v is not None], len(b.shape) - 2) if n else b
+        left = e.lt(g.arange(n), i) if upper else e.lt(i, g.arange(n))
+        factor = e.mul(column_of(a, i), g.reshape(g.cast(left, a.dtype), (n, 1)))
+        return [e.sub(rest, matmul(factor, one)), one]
+
+    rows = rows_of(in_steps(n, step, [a], [b])[1])
+    return g.flip(rows, [len(rows.shape) - 2]) if upper else rows
 
 
 @operator(function=True, method=True, aten="triangular_solve")
@@ -149,31 +175,38 @@ class Factors(NamedTuple):
     pivots: Any
 
 
-def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
-    """(L and U in one, the rows as they were, the row exchanged in each step)."""
+def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, Node]:
+    """(L and U in one, the rows as they were, i64 the row exchanged in each step)."""
     rows, columns = A.shape[-2:]
-    x, swaps = A, []
     order = g.broadcast(g.arange(rows), A.shape[:-1])
-    for j in range(min(rows, columns)):
-        size = g.abs(g.reshape(column_of(barrier(x), j), x.shape[:-1]))
+    lead = A.shape[:-2]
+
+    def step(j: Place, x: Node, order: Node) -> list[Node]:
+        size = g.abs(g.reshape(column_of(g.detached(x), j), (*lead, rows)))
         here = e.where(e.lt(g.arange(rows), j), -1.0, size)
-        best = g.argmax(here, -1) if pivot else g.full((*x.shape[:-2], 1), j, DType.I64)
-        swaps.append(best)
         number = g.arange(rows)
-        place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
-        x = g.gather(x, place, len(x.shape) - 2, batch=True) if pivot else x
-        order = g.gather(order, place, len(order.shape) - 1, batch=True) if pivot else order
+        best = g.broadcast(e.add(g.full((1,), 0, DType.I64), j), (*lead, 1))
+        if pivot:
+            best = g.argmax(here, -1)
+            place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
+            x = g.gather(x, place, len(lead), batch=True)
+            order = g.gather(order, place, len(lead), batch=True)
         below = rows_below(rows, j, A.dtype)
         divisor = element_of(x, j, j)
         if pivot:  # where the greatest is 0, so is all below it: of a singular matrix
             divisor = e.where(e.eq(divisor, 0.0), 1.0, divisor)
         factor = e.mul(e.div(column_of(x, j), divisor), below)
         after = g.cast(e.lt(j, g.arange(columns)), A.dtype)
-        x = e.sub(x, matmul(factor, e.mul(_row(x, j), after)))
+        x = e.sub(x, matmul(factor, e.mul(row_of(x, j), after)))
         at_j = g.cast(e.eq(g.arange(columns), j), A.dtype)
         old = e.mul(column_of(x, j), below)
-        x = e.add(x, e.mul(e.sub(factor, old), at_j))
-    return x, order, swaps
+        return [e.add(x, e.mul(e.sub(factor, old), at_j)), order, best]
+
+    steps = min(rows, columns)
+    if not steps:
+        return A, order, g.full((*lead, 0), 0, DType.I64)
+    x, order, best = in_steps(steps, step, [], [A, order])
+    return x, order, g.reshape(columns_of(g.reshape(best, (*best.shape, 1))), (*lead, steps))
 
 
 def triangles(packed: Node) -> tuple[Node, Node]:
@@ -196,16 +229,16 @@ def lu(A: Node, *, pivot: bool = True) -> Any:
     return LU(exchanged, low, up)
 
 
-def pivots_of(A: Node, swaps: Sequence[Node]) -> Node:
-    found = g.concat(list(swaps), len(A.shape) - 2)
-    return g.cast(e.add(found, 1), DType.I32)
+def pivots_of(swaps: Node) -> Node:
+    """The rows exchanged, i32, counted from 1."""
+    return g.cast(e.add(swaps, 1), DType.I32)
 
 
 @linalg(aten="linalg_lu_factor")
 def lu_factor(A: Node, *, pivot: bool = True) -> Any:
     """lu in one matrix, and the rows that were exchanged, counted from 1."""
     packed, _, swaps = factored(A, pivot)
-    return Factors(packed, pivots_of(A, swaps))
+    return Factors(packed, pivots_of(swaps))
 
 
 @operator(linalg=True, aten="linalg_det")
@@ -216,13 +249,10 @@ def det(A: Node) -> Node:
     return g.reshape(e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1)), A.shape[:-2])
 
 
-def _sign(A: Node, swaps: Sequence[Node]) -> Node:
+def _sign(A: Node, swaps: Node) -> Node:
     """-1 to the number of exchanges."""
-    total = g.full(A.shape[:-2], 1, A.dtype)
-    for j, best in enumerate(swaps):
-        moved = e.ne(g.reshape(best, A.shape[:-2]), j)
-        total = e.where(moved, g.neg(total), total)
-    return total
+    moved = e.ne(swaps, g.arange(swaps.shape[-1]))
+    return r.prod(e.where(moved, -1.0, g.full(swaps.shape, 1, A.dtype)), -1)
 
 
 class SignLog(NamedTuple):
@@ -233,11 +263,23 @@ class SignLog(NamedTuple):
 @operator(linalg=True, aten="linalg_slogdet")
 def slogdet(A: Node) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
-    _square(A)
+    if _square(A) > WRITTEN_OUT:
+        sign, size = _sign_and_log(barrier(A))
+        whole = ruled(
+            size,
+            [A],
+            lambda _, d: [e.mul(g.reshape(d, (*d.shape, 1, 1)), g.transpose(inv(A)))],
+        )
+        return SignLog(barrier(sign), whole)
+    sign, size = _sign_and_log(A)
+    return SignLog(barrier(sign), size)
+
+
+def _sign_and_log(A: Node) -> tuple[Node, Node]:
     packed, _, swaps = factored(A)
     on = diagonal(packed, 0, -2, -1)
     sign = e.mul(_sign(A, swaps), r.prod(e.sign(on), -1))
-    return SignLog(barrier(sign), r.sum(g.log(g.abs(on)), -1))
+    return sign, r.sum(g.log(g.abs(on)), -1)
 
 
 @operator(aten="logdet")
@@ -258,12 +300,24 @@ def solve(A: Node, B: Node, *, left: bool = True) -> Node:
     _check_right(A, b)
     batch = broadcast_shape([A.shape[:-2], b.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, b))
+    if n > WRITTEN_OUT:
+
+        def slope(x: Node, d: Node) -> list[Node]:
+            by_b = solve(g.transpose(a), d)
+            return [g.neg(matmul(by_b, g.transpose(x))), by_b]
+
+        x = ruled(_solve(barrier(a), barrier(b)), [a, b], slope)
+    else:
+        x = _solve(a, b)
+    return g.reshape(x, x.shape[:-1]) if is_vector else x
+
+
+def _solve(a: Node, b: Node) -> Node:
     packed, order, _ = factored(a)
     low, up = triangles(packed)
-    moved = g.gather(b, order, len(b.shape) - 2, batch=True) if n else b
+    moved = g.gather(b, order, len(b.shape) - 2, batch=True) if b.type.size else b
     half = solve_triangular(low, moved, upper=False, unitriangular=True)
-    x = solve_triangular(up, half, upper=True)
-    return g.reshape(x, x.shape[:-1]) if is_vector else x
+    return solve_triangular(up, half, upper=True)
 
 
 @linalg(aten="linalg_inv")
@@ -347,19 +401,22 @@ def qr(A: Node, mode: str = "reduced") -> Any:
         raise TensorError(f"needs matrices, got {text(A)}")
     rows, columns = A.shape[-2:]
     k = min(rows, columns)
-    x, q = A, _eye(rows, A)
-    for j in range(min(k, rows - 1)):
-        v = e.mul(
-            column_of(x, j), e.add(rows_below(rows, j, A.dtype), unit_column(rows, j, A.dtype))
-        )
+
+    def step(j: Place, x: Node, q: Node) -> list[Node]:
+        one = unit_column(rows, j, A.dtype)
+        v = e.mul(column_of(x, j), e.add(rows_below(rows, j, A.dtype), one))
         size = g.sqrt(r.sum(e.square(v), -2, keepdim=True))
         pivot = element_of(x, j, j)
-        turned = e.where(e.lt(pivot, 0), g.neg(size), size)
-        v = e.add(v, e.mul(unit_column(rows, j, A.dtype), turned))
+        v = e.add(v, e.mul(one, e.where(e.lt(pivot, 0), g.neg(size), size)))
         total = r.sum(e.square(v), -2, keepdim=True)
         scale = e.div(2.0, e.where(e.eq(total, 0), 1.0, total))  # of zeros it reflects nothing
         x = e.sub(x, e.mul(scale, matmul(v, matmul(g.transpose(v), x))))
-        q = e.sub(q, e.mul(scale, matmul(matmul(q, v), g.transpose(v))))
+        return [x, e.sub(q, e.mul(scale, matmul(matmul(q, v), g.transpose(v))))]
+
+    steps = min(k, rows - 1)
+    x, q = A, _eye(rows, A)
+    if steps > 0:
+        x, q = in_steps(steps, step, [], [x, q])
     if mode != "complete":
         x, q = g.slice_axis(x, -2, 0, k), g.slice_axis(q, -1, 0, k)
     return QR(g.full((0,), 0, A.dtype) if mode == "r" else q, triu(x))

@@ -9,8 +9,7 @@ element type is made: the rounds of a plan do not depend on values. It is meant 
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
@@ -24,7 +23,7 @@ from stack.framework.expr.linear import inv, qr
 from stack.framework.expr.movement import diag_embed, diagonal
 from stack.framework.expr.operand import Dims, as_float, axis, meet, text
 from stack.framework.expr.public import linalg, operator
-from stack.framework.reverse import Rule, rules
+from stack.framework.expr.steps import Place, in_steps, ruled
 from stack.framework.store import barrier
 
 
@@ -129,34 +128,22 @@ def _eigen(a: Node) -> Node:
     x = _even(_even(a, -1), -2)
     m = x.shape[-1]
     v = _identity(x, m)
-    order = _next(m)
-    for _ in range(_sweeps(m, a.dtype) if n > 1 else 0):
-        for _ in range(m - 1):
-            main = diagonal(x, 0, -2, -1)
-            last = len(main.shape) - 1
-            beside = diagonal(_partner(x, len(x.shape) - 1), 0, -2, -1)
-            c, s = _turn(main, _partner(main, last), beside)
-            x = _moved(_moved(_rotated(_rotated(x, c, s, -1), c, s, -2), order, -1), order, -2)
-            v = _moved(_rotated(v, c, s, -1), order, -1)
+
+    def step(_: Place, x: Node, v: Node) -> list[Node]:
+        order, main = _next(m), diagonal(x, 0, -2, -1)
+        last = len(main.shape) - 1
+        beside = diagonal(_partner(x, len(x.shape) - 1), 0, -2, -1)
+        c, s = _turn(main, _partner(main, last), beside)
+        x = _moved(_moved(_rotated(_rotated(x, c, s, -1), c, s, -2), order, -1), order, -2)
+        return [x, _moved(_rotated(v, c, s, -1), order, -1)]
+
+    if n > 1:
+        x, v = in_steps(_sweeps(m, a.dtype) * (m - 1), step, [], [x, v])
     values = g.slice_axis(diagonal(x, 0, -2, -1), -1, 0, n)
     vectors = g.slice_axis(g.slice_axis(v, -1, 0, n), -2, 0, n)
     places = g.argsort(values, len(values.shape) - 1, False)
     found = g.gather(values, places, len(values.shape) - 1, batch=True)
     return g.concat([_line(found, -1), _columns(vectors, places)], len(a.shape) - 2)
-
-
-def _ruled(value: Node, source: Node, slope: Callable[[Node, Node], Node]) -> Node:
-    """The value, with the gradient by the source that `slope` gives for it and that by it."""
-    leaf = barrier(value)
-    me = weakref.ref(leaf)  # the rule must not keep the leaf that it belongs to
-
-    def pull(d: Node) -> list[Node | None]:
-        whole = me()
-        assert whole is not None, "a gradient comes from what is computed from it"
-        return [slope(whole, d)]
-
-    rules[leaf] = Rule((source,), pull)
-    return leaf
 
 
 def _split(x: Node, sizes: list[int]) -> list[Node]:
@@ -179,12 +166,12 @@ def _by_gap(x: Node, gap: Node) -> Node:
     return e.where(g.or_(*meet(on, e.eq(x, 0))), 0.0, e.div(x, gap))
 
 
-def _eigen_slope(found: Node, d: Node) -> Node:
+def _eigen_slope(found: Node, d: Node) -> list[Node]:
     n = found.shape[-1]
     (w, v), (dw, dv) = (_split(x, [1, n]) for x in (found, d))
     inside = _by_gap(matmul(g.transpose(v), dv), _gap(w))
     own = diag_embed(g.reshape(dw, (*dw.shape[:-2], n)))
-    return _evened(matmul(matmul(v, e.add(inside, own)), g.transpose(v)))
+    return [_evened(matmul(matmul(v, e.add(inside, own)), g.transpose(v)))]
 
 
 def _evened(x: Node) -> Node:
@@ -204,7 +191,7 @@ def _symmetric(a: Node, UPLO: str) -> Node:
     rows, columns = g.reshape(g.arange(n), (n, 1)), g.arange(n)
     kept = e.le(columns, rows) if UPLO == "L" else e.le(rows, columns)
     fixed = barrier(a)
-    return _ruled(e.where(kept, fixed, g.transpose(fixed)), a, lambda whole, d: _evened(d))
+    return ruled(e.where(kept, fixed, g.transpose(fixed)), [a], lambda whole, d: [_evened(d)])
 
 
 @linalg(aten="linalg_eigh")
@@ -218,7 +205,7 @@ def eigh(A: Node, UPLO: str = "L") -> Any:
     n = a.shape[-1]
     if not a.type.size:
         return Eigh(g.full(a.shape[:-1], 0, a.dtype), a)
-    found = _ruled(_eigen(barrier(_symmetric(a, UPLO))), a, _eigen_slope)
+    found = ruled(_eigen(barrier(_symmetric(a, UPLO))), [a], _eigen_slope)
     values, vectors = _split(found, [1, n])
     return Eigh(g.reshape(values, (*a.shape[:-2], n)), vectors)
 
@@ -237,15 +224,16 @@ def _singular(a: Node) -> Node:
     x = _even(a, -1)
     width = x.shape[-1]
     v = _identity(x, width)
-    order = _next(width)
-    for _ in range(_sweeps(width, a.dtype) if n > 1 else 0):
-        for _ in range(width - 1):
-            last = len(x.shape) - 1
-            squares = r.sum(e.square(x), -2)
-            product = r.sum(e.mul(x, _partner(x, last)), -2)
-            c, s = _turn(squares, _partner(squares, last - 1), product)
-            x = _moved(_rotated(x, c, s, -1), order, -1)
-            v = _moved(_rotated(v, c, s, -1), order, -1)
+
+    def step(_: Place, x: Node, v: Node) -> list[Node]:
+        order, last = _next(width), len(x.shape) - 1
+        squares = r.sum(e.square(x), -2)
+        product = r.sum(e.mul(x, _partner(x, last)), -2)
+        c, s = _turn(squares, _partner(squares, last - 1), product)
+        return [_moved(_rotated(y, c, s, -1), order, -1) for y in (x, v)]
+
+    if n > 1:
+        x, v = in_steps(_sweeps(width, a.dtype) * (width - 1), step, [], [x, v])
     x = g.slice_axis(x, -1, 0, n)
     v = g.slice_axis(g.slice_axis(v, -1, 0, n), -2, 0, n)
     sizes = g.sqrt(r.sum(e.square(x), -2))
@@ -286,7 +274,7 @@ def _thin(A: Node) -> tuple[Node, Node, Node]:
     if not a.type.size:
         lead = a.shape[:-2]
         return a, g.full((*lead, n), 0, a.dtype), g.full((*lead, n, n), 0, a.dtype)
-    found = _ruled(_singular(barrier(a)), a, lambda x, d: _singular_slope(m, x, d))
+    found = ruled(_singular(barrier(a)), [a], lambda x, d: [_singular_slope(m, x, d)])
     u, s, v = _split(found, [m, 1, n])
     return u, g.reshape(s, (*a.shape[:-2], n)), v
 

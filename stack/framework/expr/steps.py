@@ -1,0 +1,102 @@
+"""Steps over the columns of matrices: written out where they are few, a loop where they are many.
+
+Few steps of small matrices become few kernels. A graph of many takes minutes to compile, while a
+loop is compiled once whatever their number (docs/decisions/0042).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack import ops as g
+from stack.framework.expr import elementwise as e
+from stack.framework.reverse import Rule, rules
+from stack.framework.store import barrier
+from stack.ops import LoopBody
+
+WRITTEN_OUT = 16
+"""Steps at most that are written out."""
+
+Place = int | Node
+"""The number of a step: of a loop's it is data, an i64."""
+
+
+def in_steps(
+    count: int,
+    step: Callable[..., Sequence[Node]],
+    consts: Sequence[Node],
+    carried: Sequence[Node],
+) -> list[Node]:
+    """The carried values after `count` steps, of which there is at least one, then what each step
+    gives, stacked along a first axis. `step(number, *consts, *carried)` makes of them the next
+    carried values and what it gives; it reads nothing else that was computed."""
+    if count > WRITTEN_OUT:
+        number = g.arange(count)
+        types = [n.type for n in (*consts, *carried)] + [number.type.with_shape(())]
+        *given, place = (g.input(i, t) for i, t in enumerate(types))
+        body = LoopBody((*given, place), tuple(step(place, *given)))
+        return list(g.loop(body, count, consts, carried, [number]))
+    values, stacks = list(carried), list[list[Node]]()
+    for j in range(count):
+        made = step(j, *consts, *values)
+        values = list(made[: len(carried)])
+        stacks.append([g.reshape(x, (1, *x.shape)) for x in made[len(carried) :]])
+    return [*values, *(g.concat(list(each), 0) for each in zip(*stacks, strict=True))]
+
+
+def columns_of(stack: Node) -> Node:
+    """[..., n, steps] of the columns [..., n, 1] of steps that are stacked."""
+    rank = len(stack.shape)
+    return g.permute(g.reshape(stack, stack.shape[:-1]), [*range(1, rank - 1), 0])
+
+
+def rows_of(stack: Node) -> Node:
+    """[..., steps, n] of the rows [..., 1, n] of steps that are stacked."""
+    return g.transpose(columns_of(g.transpose(stack)))
+
+
+def _slice(x: Node, axis: int, at: Place) -> Node:
+    if isinstance(at, int):
+        return g.slice_axis(x, axis, at, at + 1)
+    return g.gather(x, g.reshape(at, (1,)), len(x.shape) + axis)
+
+
+def column_of(x: Node, j: Place) -> Node:
+    return _slice(x, -1, j)
+
+
+def row_of(x: Node, i: Place) -> Node:
+    return _slice(x, -2, i)
+
+
+def element_of(x: Node, i: Place, j: Place) -> Node:
+    return column_of(row_of(x, i), j)
+
+
+def rows_below(n: int, j: Place, dtype: DType) -> Node:
+    """[n, 1]: 1 for rows below j."""
+    return g.reshape(g.cast(e.lt(j, g.arange(n)), dtype), (n, 1))
+
+
+def unit_column(n: int, j: Place, dtype: DType) -> Node:
+    """[n, 1]: 1 at row j."""
+    return g.reshape(g.cast(e.eq(g.arange(n), j), dtype), (n, 1))
+
+
+def ruled(
+    value: Node, sources: Sequence[Node], slope: Callable[[Node, Node], Sequence[Node | None]]
+) -> Node:
+    """The value, with the gradients by the sources that `slope` gives for it and that by it."""
+    leaf = barrier(value)
+    me = weakref.ref(leaf)  # the rule must not keep the leaf that it belongs to
+
+    def pull(d: Node) -> Sequence[Node | None]:
+        whole = me()
+        assert whole is not None, "a gradient comes from what is computed from it"
+        return slope(whole, d)
+
+    rules[leaf] = Rule(tuple(sources), pull)
+    return leaf

@@ -1,0 +1,102 @@
+"""Factors and solutions of matrices of more columns than are written out, against PyTorch in
+float64, with gradients; and graphs that do not grow with the number of columns."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import stack.framework as ht
+from hal.core.dtypes import DType
+from hal.tile.node import Type, toposort
+from stack import ops as g
+from stack.framework.expr import linear, spectral
+from stack.framework.expr.steps import WRITTEN_OUT
+
+N = WRITTEN_OUT + 4
+RNG = np.random.default_rng(7)
+ANY = RNG.normal(size=(2, N, N))
+HEAVY = ANY + N * np.eye(N)
+POSITIVE = ANY @ ANY.transpose(0, 2, 1) + N * np.eye(N)
+APART = np.diag(3.0 * np.arange(N)) + (ANY + ANY.transpose(0, 2, 1)) / 10
+"""Eigenvalues that are near each other have vectors that a rounding turns."""
+RIGHT = RNG.normal(size=(2, N, 3))
+
+
+def _triangle(t: Any, a: Any, b: Any, **how: bool) -> Any:
+    # PyTorch's gradient is by the triangle alone, too
+    return t.linalg.solve_triangular(a, b, **how)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+    "cholesky": (lambda t, a: t.linalg.cholesky(a), (POSITIVE,)),
+    "upper": (lambda t, a: t.linalg.cholesky(a, upper=True), (POSITIVE,)),
+    "lower triangle": (lambda t, a, b: _triangle(t, a, b, upper=False), (HEAVY, RIGHT)),
+    "upper triangle": (
+        lambda t, a, b: _triangle(t, a, b, upper=True, unitriangular=True),
+        (ANY / N, RIGHT),
+    ),
+    "from the right": (
+        lambda t, a, b: _triangle(t, a, b.transpose(-1, -2), upper=True, left=False),
+        (HEAVY, RIGHT),
+    ),
+    "solve": (lambda t, a, b: t.linalg.solve(a, b), (ANY + 3 * np.eye(N), RIGHT)),
+    "inv": (lambda t, a: t.linalg.inv(a), (HEAVY,)),
+    "slogdet": (lambda t, a: t.linalg.slogdet(a)[1], (ANY,)),
+    "sign": (lambda t, a: t.linalg.slogdet(a)[0] + 0 * a.sum(), (ANY,)),
+    "det": (lambda t, a: t.linalg.det(a / N), (HEAVY,)),
+    "lu": (lambda t, a: t.linalg.lu(a)[0] @ t.linalg.lu(a)[1] + t.linalg.lu(a)[2], (HEAVY,)),
+    "qr": (lambda t, a: t.linalg.qr(a)[0] ** 2, (HEAVY,)),
+    "singular values": (lambda t, a: t.linalg.svdvals(a), (HEAVY,)),
+    "eigenvalues": (lambda t, a: t.linalg.eigvalsh(a) ** 2, (APART,)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str) -> None:
+    run, arrays = CASES[name]
+    mine = [ht.tensor(a.astype(np.float32), requires_grad=True) for a in arrays]
+    theirs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    got, want = run(ht, *mine), run(torch, *theirs)
+    np.testing.assert_allclose(
+        got.detach().numpy(),
+        want.detach().numpy(),
+        rtol=0,
+        atol=2e-5 * float(want.detach().abs().max()),
+    )
+    weights = RNG.normal(size=want.shape)
+    (got * ht.tensor(weights.astype(np.float32))).sum().backward()
+    (want * torch.tensor(weights)).sum().backward()
+    for a, b in zip(mine, theirs, strict=True):
+        size = float(b.grad.detach().abs().max()) or 1.0
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=0, atol=1e-4 * size)
+
+
+def test_a_second_derivative() -> None:
+    def run(t: Any, a: Any) -> Any:
+        (first,) = t.autograd.grad(t.linalg.inv(a).sum(), a, create_graph=True)
+        return t.autograd.grad((first * first).sum(), a)[0]
+
+    got = run(ht, ht.tensor(HEAVY[0].astype(np.float32), requires_grad=True))
+    want = run(torch, torch.tensor(HEAVY[0], requires_grad=True)).numpy()
+    np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=1e-4 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    "factors",
+    [
+        linear.cholesky,
+        linear.inv,
+        lambda a: linear.qr(a).R,
+        lambda a: linear.slogdet(a).logabsdet,
+        lambda a: spectral.eigh(a).eigenvalues,
+        lambda a: spectral.svd(a).S,
+    ],
+)
+def test_graphs_do_not_grow_with_columns(factors: Callable[[Any], Any]) -> None:
+    def size(n: int) -> int:
+        return len(list(toposort([factors(g.input(0, Type((n, n), DType.F32)))])))
+
+    assert size(2 * N) == size(4 * N)
