@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import zip_longest
@@ -20,7 +20,9 @@ from stack.comm.engine.names import learn
 from stack.comm.group import Group
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, default_generator, tensor
+from stack.framework.cell import Cell
 from stack.framework.dtypes import NAMES
+from stack.framework.flat import homes
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import arrays_of, realize
@@ -167,6 +169,22 @@ def agree_on_optimizers(ranks: Agreement, model: Module, optimizers: Sequence[Op
                 number = value.item() if isinstance(value, Tensor) else value
                 facts.append((at, f"{key}={number!r}"))
     ranks.compare(facts, "optimizers", "make the same optimizers on all ranks")
+
+
+def agree_on_given(ranks: Agreement, model: Module, cells: Collection[Cell]) -> None:
+    """Raise InvalidCall on all ranks if one of them alone has given values to these, in which
+    parameters and buffers lie, or an optimizer's states."""
+    facts = []
+    for name, t in (*model.named_parameters(), *model.named_buffers()):
+        home = homes.get(t.serial)
+        if (t if home is None else home.cell) in cells:
+            facts.append((name, "given another value"))
+    ranks.compare(
+        facts,
+        "values",
+        "what one of them alone gives is no value of all: let all ranks do it alike, as by "
+        "`load_state_dict` of one state",
+    )
 
 
 def agree_on_function(

@@ -30,6 +30,7 @@ from stack.parallel.agree import (
     Meeting,
     agree_on_arguments,
     agree_on_function,
+    agree_on_given,
     agree_on_model,
     agree_on_optimizers,
     agree_on_strategy,
@@ -190,6 +191,8 @@ class Parallel:
         self._ended: _Ended | None = None
         self._parts: dict[Tensor, Node] = {}
         """The leaves of which this rank has a part, by the values that they are of."""
+        self._divided: dict[Tensor, Node] = {}
+        """The leaf that each value had when it was divided; captured functions leave it there."""
         self.context = here.context
         self._scatter()
         add_settler(self)
@@ -357,6 +360,7 @@ class Parallel:
         for cell in self._layouts:
             self._divide(cell)
             divisions[cell.serial] = self
+        self._divided = {cell: cell.node for cell in self._layouts}
         changed()
 
     def _divide(self, cell: Tensor) -> None:
@@ -411,6 +415,10 @@ class Parallel:
         refuse_in_trace("values of which each rank has a part were made whole")
         settle()
         self.settle()
+        ranks = self._agreement(meeting)
+        agree_on_optimizers(ranks, self._model, self._optimizers)
+        given = {cell for cell, leaf in self._divided.items() if cell.node is not leaf}
+        agree_on_given(ranks, self._model, given)
         for cell in self._layouts:
             if cell in self._parts:
                 self._keep(cell.node, self._whole(cell, store.arrays[cell.node], meeting))

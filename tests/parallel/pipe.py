@@ -409,7 +409,7 @@ def raising(rank, meet=next_batch, strategy=GIVEN["given-zero3"]):
 
 def apart(rank):
     """What a rank is told where one of them alone changes model or optimizers while values are
-    whole."""
+    whole, or before that."""
 
     def add(net, optimizer):
         net[0].register_parameter("more", nn.Parameter(ht.ones(2)))
@@ -423,7 +423,26 @@ def apart(rank):
     def make(net, optimizer):
         net.optimizer = optim.SGD([net[2].bias], lr=0.1)
 
+    def rate(net, optimizer):
+        optimizer.param_groups[0]["lr"] = 0.2
+
+    def load(net, optimizer):
+        net.load_state_dict({name: ht.ones(*t.shape) for name, t in net.state_dict().items()})
+
     said = []
+    for own, change in enumerate((rate, load) * len(GIVEN)):
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+        optimizer = optim.SGD(net.parameters(), lr=0.1)
+        strategy = (*GIVEN.values(),)[own // 2]
+        try:
+            with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
+                step = ht.jit(partial(one_step, net, optimizer, spread))
+                step().item()
+                if rank == own % 3 % 2:
+                    change(net, optimizer)
+                step().item()
+        except InvalidCall as error:
+            said.append(str(error))
     for own, change in enumerate((add, remove, learn, make) * 2):
         net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
         optimizer = optim.SGD([*net.parameters()][:3], lr=0.1)
@@ -440,10 +459,9 @@ def apart(rank):
     return {"said": said}
 
 
-def one_step(net, optimizer):
+def one_step(net, optimizer, spread):
     optimizer.zero_grad()
-    loss = net(ht.ones(8, 6)).square().mean()
-    loss.backward()
+    loss = spread.backward(lambda x: net(x).square().mean(), ht.ones(8, 6))
     optimizer.step()
     return loss
 
@@ -471,7 +489,7 @@ def alone_on_rank_1(rank):
         optimizer = optim.SGD(net.parameters(), lr=0.1)
         try:
             with parallel(net, Mesh.present(data=2), zero(3, 2), optimizer) as spread:
-                step = ht.jit(partial(one_step, net, optimizer))
+                step = ht.jit(partial(one_step, net, optimizer, spread))
                 step().item()
                 if rank:
                     own(net, spread, step)

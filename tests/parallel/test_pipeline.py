@@ -92,6 +92,15 @@ def check_apart(ranks):
     """Both ranks are told who has which parameter that the other one has not."""
     told, other = ranks
     assert told == other
+    before, told = told[: 2 * len(pipe.GIVEN)], told[2 * len(pipe.GIVEN) :]
+    assert len(before) == 2 * len(pipe.GIVEN)
+    for own, text in enumerate(before):
+        what, has = [
+            ("optimizers", "group 0 of optimizer 0: lr=0.2"),
+            ("values", "0.weight: given another value"),
+        ][own % 2]
+        assert text.startswith(f"ranks have different {what}: rank 0 has"), text
+        assert has in text, text
     for own, text in enumerate(told):
         what, has = [
             ("models", "0.more: float32[2]"),
