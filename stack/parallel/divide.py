@@ -469,12 +469,19 @@ def _computed(
 
 
 def check_axes(have: Mapping[str, int], strategy: Strategy) -> None:
-    """Raise InvalidCall where a mesh of these axes is another one than the strategy's."""
+    """Raise InvalidCall where a mesh of these axes is another one than the strategy's, and for an
+    axis among whose ranks nothing is divided."""
     if have != strategy.sizes:
         raise InvalidCall(
             f"the strategy is for a mesh of {strategy.sizes}, and this one is {dict(have)}; make "
             "it by Mesh.present(**strategy.sizes)"
         )
+    for axis in strategy.axes:
+        if axis.size > 1 and axis == AxisLayout(axis.name, axis.size):
+            raise InvalidCall(
+                f"axis {axis.name!r} divides nothing among its {axis.size} ranks, which would all "
+                "compute the same; write behind it what it divides, as `batch 0`, or leave it out"
+            )
 
 
 def check_patterns(model: Module, strategy: Strategy) -> None:

@@ -12,7 +12,7 @@ from benchmarks.machine import ROOT
 from hal.core.errors import InvalidCall
 from stack.framework import nn, optim
 from stack.parallel import Mesh, parallel
-from stack.parallel.divide import check_patterns, in_order, layouts_of
+from stack.parallel.divide import check_axes, check_patterns, in_order, layouts_of
 from stack.parallel.strategy import Strategy, data, pipeline
 from tests.draw import stream, waits_its_turn
 from tests.launch.running import Folder
@@ -89,3 +89,11 @@ def test_what_is_no_model_mesh_strategy_or_optimizer_is_refused():
     ]:
         with pytest.raises(InvalidCall, match=said):
             parallel(*given)
+
+
+def test_an_axis_that_divides_nothing_is_refused():
+    """All its ranks would compute the same."""
+    strategy = Strategy.parse("axis data 2\n  batch 0\naxis other 2")
+    with pytest.raises(InvalidCall, match=r"axis 'other' divides nothing among its 2 ranks.*batch"):
+        check_axes(strategy.sizes, strategy)
+    check_axes({"data": 1}, Strategy.parse("axis data 1"))
