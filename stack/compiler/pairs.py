@@ -71,6 +71,8 @@ class Sums:
     apart: bool = False
     """Whether the two innermost halves are written one after the other: their loop's text twice,
     and one addition where a loop over both makes two, the first to nothing."""
+    written: bool = False
+    """Whether steps that are added one after the other are written so, and not as a loop."""
 
     def over(
         self,
@@ -102,6 +104,10 @@ class Sums:
         step: Callable[..., Sequence[Node]],
         start: Sequence[Node],
     ) -> Sequence[Node]:
+        if size == short and self.written:
+            for i in range(size):
+                start = step(add(first, i), *start)
+            return start
         if size == short:
             return b.loop(0, size, 1, lambda i, *sums: step(add(first, i), *sums), start)
         half = size // 2
