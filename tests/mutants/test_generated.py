@@ -3,6 +3,7 @@
 Each is tried on the cases that exercise its place; `make mutants` tries the whole population.
 """
 
+import copy
 import itertools
 import random
 import secrets
@@ -153,6 +154,38 @@ def test_a_hang_that_is_none_is_told_whenever_it_is_found(tmp_path, case, hook, 
     result = judge(case, setting_of("reference", str(tmp_path), hangs(hook, after)))
     assert result.outcome is Outcome.FAIL
     assert "was taken for a hang: no progress for 0.1 s" in result.detail
+
+
+def reached_and_lost(device):
+    """Once there is a timeline for it, a launch that hangs is said to be reached when the device is
+    lost to it."""
+    lines, binds = itertools.count(), itertools.count()
+
+    def made(real, host_driven):
+        next(lines)
+        return real(host_driven)
+
+    def bound(real, *given):
+        if next(copy.copy(lines)) > 1 and next(binds):
+            text = "no progress for 0.1 s"
+            raise DeviceLost(Failure(FailureKind.HANG, Scope.DEVICE, "reference:0", "", text))
+        return real(*given)
+
+    def waited(real, *given):
+        return next(copy.copy(lines)) > 1 or real(*given)
+
+    for hook, change in (("create_timeline", made), ("bind", bound), ("wait", waited)):
+        around(device, hook, change)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_hang_that_is_found_when_the_launch_ends_is_one(tmp_path):
+    """It says nothing against the device, which the case then closes."""
+    (case,) = [one for one in catalog() if one.id == "I.close-ends-a-real-hang"]
+    fault = Generated("found", "wait", "late", "reference", (), (), reached_and_lost)
+    result = judge(case, setting_of("reference", str(tmp_path), fault))
+    assert result.outcome is Outcome.PASS, result.detail
 
 
 def test_every_fault_was_tried_and_none_lived():
