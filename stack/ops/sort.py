@@ -19,6 +19,8 @@ from stack.ops.table import ALL, define, widened
 I64 = DType.I64
 RUN = 64
 """Elements that are put in order by comparing all pairs; runs are then merged."""
+WRITTEN_OUT = 2
+"""Merges at most that are written out and not a loop."""
 STRIDE = 16
 """Merged elements of which one is found among whole runs, and the others near it."""
 BLOCK = 64
@@ -84,9 +86,12 @@ def _sorted(n: Node) -> Node:
         whole *= 2
     keys = g.pad(keys, (0, 0), (0, whole - size), int(highest(keys.dtype)))
     keys, places = _runs(keys, run)
-    while run < whole:
-        keys, places = _merged(keys, places, run)
-        run *= 2
+    count = (whole // run).bit_length() - 1
+    if count > WRITTEN_OUT:
+        keys, places = _in_loop(keys, places, run, count)
+    else:
+        for level in range(count):
+            keys, places = _merged(keys, places, run << level)
     return _from_rows(g.slice_axis(places, 1, 0, size), x, order)
 
 
@@ -117,7 +122,17 @@ def _runs(keys: Node, run: int) -> tuple[Node, Node]:
     return g.gather(keys, places, 1, batch=True), places
 
 
-def _merged(keys: Node, places: Node, run: int) -> tuple[Node, Node]:
+def _in_loop(keys: Node, places: Node, run: int, count: int) -> tuple[Node, Node]:
+    """Runs merged `count` times, by a loop to which their length is data: it is compiled once."""
+    dtype = _index_dtype(keys.shape[1])
+    lengths = g.shl(g.full((count,), run, dtype), g.arange(count, dtype))
+    given = [g.input(0, keys.type), g.input(1, places.type), g.input(2, Type((), dtype))]
+    body = g.LoopBody(tuple(given), _merged(*given))
+    keys, places = g.loop(body, count, [], [keys, places], [lengths])
+    return keys, places
+
+
+def _merged(keys: Node, places: Node, run: int | Node) -> tuple[Node, Node]:
     """Neighbouring runs merged: before element k of a pair are i of the one and k - i of the other,
     where i is found by bisection (merge path, Odeh et al., 2012): of every STRIDE-th element among
     all, of the others from there on, as i grows by at most one from element to element."""
@@ -128,13 +143,13 @@ def _merged(keys: Node, places: Node, run: int) -> tuple[Node, Node]:
     near = g.reshape(g.expand(g.reshape(g.contiguous(near), (rows, count, 1)), shape), keys.shape)
     low = _path(keys, run, 1, near)
     k, first = _pair(keys.shape, run, 1)
-    full = partial(g.full_like, k)
-    j = g.sub(k, low)
-    second = g.add(first, full(run))
-    here = _key(keys, g.add(first, g.minimum(low, full(run - 1))))
-    there = _key(keys, g.add(second, g.minimum(j, full(run - 1))))
-    ended = g.le(full(run), j)
-    is_first = g.and_(g.lt(low, full(run)), g.or_(ended, g.le(here, there)))
+    length = _length(run, k)
+    j, last = g.sub(k, low), g.sub(length, g.full_like(k, 1))
+    second = g.add(first, length)
+    here = _key(keys, g.add(first, g.minimum(low, last)))
+    there = _key(keys, g.add(second, g.minimum(j, last)))
+    ended = g.le(length, j)
+    is_first = g.and_(g.lt(low, length), g.or_(ended, g.le(here, there)))
     source = g.contiguous(g.where(is_first, g.add(first, low), g.add(second, j)))
     return _key(keys, source), _key(places, source)
 
@@ -143,33 +158,42 @@ def _key(keys: Node, at: Node) -> Node:
     return g.gather(keys, at, 1, batch=True)
 
 
-def _pair(shape: tuple[int, ...], run: int, step: int) -> tuple[Node, Node]:
+def _length(run: int | Node, like: Node) -> Node:
+    """The length of a run, beside what a node has of each element."""
+    if isinstance(run, int):
+        return g.full_like(like, run)
+    return g.expand(g.reshape(run, (1,) * len(like.shape)), like.shape)
+
+
+def _pair(shape: tuple[int, ...], run: int | Node, step: int) -> tuple[Node, Node]:
     """Of each step-th element of rows its place in its pair of runs, and where the pair begins."""
     rows, whole = shape
     dtype = _index_dtype(whole)
     at = (rows, whole // step)
     places = g.mul(g.arange(at[1], dtype), g.full((at[1],), step, dtype))
     place = g.expand(g.reshape(places, (1, at[1])), at)
-    k = g.and_(place, g.full_like(place, 2 * run - 1))
+    length = _length(run, place)
+    k = g.and_(place, g.sub(g.add(length, length), g.full_like(place, 1)))
     return k, g.sub(place, k)
 
 
-def _path(keys: Node, run: int, step: int, near: Node | None) -> Node:
+def _path(keys: Node, run: int | Node, step: int, near: Node | None) -> Node:
     """How many elements of the first run of its pair are before each step-th element; with `near`,
     which is that of the last STRIDE-th one, at most STRIDE - 1 more."""
     k, first = _pair(keys.shape, run, step)
-    full = partial(g.full_like, k)
-    second = g.add(first, full(run))
-    low = g.maximum(full(0), g.sub(k, full(run)))
-    high = g.minimum(k, full(run))
+    full, length = partial(g.full_like, k), _length(run, k)
+    second, last = g.add(first, length), g.sub(length, full(1))
+    low = g.maximum(full(0), g.sub(k, length))
+    high = g.minimum(k, length)
     if near is not None:
         low = g.maximum(low, near)
         high = g.minimum(high, g.add(near, g.and_(k, full(STRIDE - 1))))
-    for _ in range((run if near is None else STRIDE - 1).bit_length()):
+    most = run if isinstance(run, int) else keys.shape[1] // 2
+    for _ in range((most if near is None else STRIDE - 1).bit_length()):
         middle = g.shr(g.add(low, high), full(1))
-        left = _key(keys, g.add(first, g.minimum(middle, full(run - 1))))
+        left = _key(keys, g.add(first, g.minimum(middle, last)))
         right = g.sub(g.sub(k, full(1)), middle)
-        right = _key(keys, g.add(second, g.maximum(full(0), g.minimum(right, full(run - 1)))))
+        right = _key(keys, g.add(second, g.maximum(full(0), g.minimum(right, last))))
         more = g.and_(g.lt(low, high), g.le(left, right))
         less = g.and_(g.lt(low, high), g.lt(right, left))
         low = g.where(more, g.add(middle, full(1)), low)
