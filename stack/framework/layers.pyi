@@ -341,7 +341,7 @@ def ctc_loss(
     """-log of the probability that log_probs [T, N, C] (or [T, C]), of input_lengths, read
     without repetitions and blanks, are the targets [N, S], or one after the other, of
     target_lengths; the mean is that of the losses divided by the target lengths. By the
-    forward recursion of Graves et al. (2006), unrolled over T."""
+    forward recursion of Graves et al. (2006), a loop over T."""
 
 def dequantize(
     input: Tensor,
