@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,7 +19,6 @@ from hal_plugin_opencl.beside import Beside, Text
 import hal
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
-from hal.hosted import cgroup
 from hal.hosted.places import Place
 from plugins.opencl.tests.conftest import WAIT_S, Bench, buffer, source
 
@@ -61,16 +58,8 @@ def test_the_process_leaves_code_where_others_find_it(tmp_path: Path) -> None:
     assert code(tmp_path) == {"f0", "g0"}
 
 
-@pytest.fixture
-def _competes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process gets a core on a busy machine, too."""
-    monkeypatch.setattr(beside, "_go_last", lambda process: None)
-
-
-@pytest.mark.usefixtures("_competes")
-def test_each_piece_of_work_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_piece_of_work_is_done_once() -> None:
     """By whoever takes it first; and what the other process is at is not taken here."""
-    monkeypatch.setattr(beside, "_LOOK_S", WAIT_S)
     theirs: list[beside.Work] = []
     given, mine, begun = texts(8), list[beside.Work](), threading.Event()
 
@@ -111,72 +100,6 @@ def test_a_process_that_ends_leaves_all_to_this_one(place: Place) -> None:
     thread.join(WAIT_S)
     assert not thread.is_alive()
     assert all(other.take(text, name) for text in given for name, _ in text.kernels)
-
-
-@pytest.fixture
-def at_work(_competes: None) -> Iterator[tuple[Beside, list[Text], int]]:
-    """What is shared, with the other process stopped while it is at something: nobody waits for one
-    that has no core. It ends with the test."""
-    begun = threading.Event()
-
-    class Stops(Beside):
-        def _next(self) -> beside.Work | None:
-            work = super()._next()
-            if work is not None and self._process is not None and not begun.is_set():
-                os.kill(self._process.pid, signal.SIGSTOP)
-                begun.set()
-            return work
-
-    other, given = Stops(PLACE), texts(6)
-    other.add(given)
-    assert begun.wait(WAIT_S)
-    assert other._process is not None
-    process = other._process
-    yield other, given, process.pid
-    process.kill()
-
-
-def test_a_process_that_has_no_core_leaves_all_to_this_one(
-    at_work: tuple[Beside, list[Text], int],
-) -> None:
-    other, given, process = at_work
-    assert not other.take(given[-1])
-    other.wait(given[-1])
-    assert all(other.take(text) for text in given)
-    until = monotonic() + WAIT_S
-    while os.path.exists(f"/proc/{process}") and monotonic() < until:
-        sleep(0.01)
-    assert not os.path.exists(f"/proc/{process}"), "it goes on"
-    until = monotonic() + WAIT_S
-    while other._serving and monotonic() < until:
-        sleep(0.01)
-    other.add(given)
-    assert not other._serving, "another one is started on the same busy machine"
-
-
-def test_the_process_runs_where_no_other_wants_to() -> None:
-    other, until = Beside(PLACE), monotonic() + WAIT_S
-    other.add(texts(4))
-    found: tuple[int, int] | None = None
-    while found != (19, os.SCHED_IDLE) and monotonic() < until:
-        if (process := other._process) is not None and process.poll() is None:
-            found = os.getpriority(os.PRIO_PROCESS, process.pid), os.sched_getscheduler(process.pid)
-    if other._process is not None:
-        other._process.kill()
-    assert found == (19, os.SCHED_IDLE)
-
-
-def test_nobody_waits_for_what_is_not_shared() -> None:
-    other, (text,) = Beside(PLACE), texts(1)
-    waiting = threading.Thread(target=other.wait, args=(text,), daemon=True)
-    waiting.start()
-    waiting.join(WAIT_S / 2)
-    assert not waiting.is_alive()
-
-
-def test_a_quota_of_one_core_is_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "cpu_limit", lambda: 1.0)
-    assert not beside.shares(find.devices()[0])
 
 
 def test_what_both_built_computes_what_it_says(tmp_path: Path) -> None:

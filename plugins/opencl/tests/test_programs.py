@@ -15,7 +15,6 @@ from pyopencl import invoker
 
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
-from hal.hosted.places import Place
 from plugins.opencl.tests.conftest import Bench, buffer, scalar, source
 
 ADD = """
@@ -137,9 +136,7 @@ def test_a_work_group_that_is_too_large(bench: Bench) -> None:
 
 def test_f64_on_a_device_without_it(bench: Bench) -> None:
     """A stand-in for such a device: it is asked before anything is built."""
-    platform = SimpleNamespace(name="Small's")
-    device = SimpleNamespace(double_fp_config=0, name="Small", platform=platform)
-    programs = Programs(None, device, "small", "", Place(0, 1, "", 0))
+    programs = Programs(None, SimpleNamespace(double_fp_config=0, name="Small"), "small", "")
     with pytest.raises(CompileError, match=r"Small has no f64.*more"):
         programs.load(source(ADD, *ADD_PARAMS[:2], scalar("more", DType.F64)))
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import platform
 from functools import cache
+from math import ceil
 from pathlib import Path
 
-from hal.hosted import cgroup
+from hal_plugin_cpu import cgroup
 from hal_plugin_cpu._native import lib
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def cores() -> int:
+    """How many processors this process may use: by its affinity, and by its control group's
+    quota."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = cgroup.cpu_limit()
+    return allowed if quota is None else max(1, min(allowed, ceil(quota)))
 
 
 @cache

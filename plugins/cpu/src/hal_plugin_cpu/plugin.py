@@ -12,7 +12,6 @@ from hal.core.device import Device
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
-from hal.hosted import cgroup
 from hal_plugin_cpu import machine
 from hal_plugin_cpu.describe import Shape, summary
 from hal_plugin_cpu.device import CpuDevice
@@ -113,7 +112,7 @@ def _threads(settings: Mapping[str, str]) -> int:
         return _count("threads", settings["threads"], InvalidCall)
     if THREADS_VARIABLE in os.environ:
         return _count(THREADS_VARIABLE, os.environ[THREADS_VARIABLE], PluginError)
-    return cgroup.cores()
+    return machine.cores()
 
 
 def _seconds(name: str, text: str, error: type[Exception]) -> float:

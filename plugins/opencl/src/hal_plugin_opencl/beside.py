@@ -3,8 +3,6 @@
 Some drivers build one program at a time in a process, and generate code one kernel after the other,
 but keep what they made in files that all processes read. What is made here meanwhile is there for
 the process that asked, which then builds the same text in a twentieth of the time.
-
-It takes what cores are idle, so that a busy machine makes nobody slower by it.
 """
 
 from __future__ import annotations
@@ -16,10 +14,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from select import select
 from threading import Condition, Thread
-from time import monotonic
 from typing import IO, Any
 
 import pyopencl as cl
@@ -27,7 +23,6 @@ import pyopencl as cl
 # The class below `pyopencl.Program`, which has neither a cache of its own nor options of its own.
 from pyopencl._cl import _Program
 
-from hal.hosted import cgroup
 from hal.hosted.places import Place
 from hal_plugin_opencl import find
 
@@ -37,10 +32,6 @@ _IDLE_S = 10.0
 """How long the process waits for more."""
 _WAIT_S = 60.0
 """How long what the process is at is waited for; then it is done here, too."""
-_LOOK_S = 0.3
-"""After which time, while it is waited for, one looks whether it has a core."""
-_LOWEST = 19
-"""The niceness of a process that others go before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +52,12 @@ def shares(device: cl.Device) -> bool:
     """Whether the driver is one that builds so, and this process may use two cores."""
     keeps = os.environ.get("POCL_KERNEL_CACHE", "1") != "0"
     is_pocl = device.platform.name == "Portable Computing Language"
-    return is_pocl and keeps and cgroup.cores() > 1
+    return is_pocl and keeps and len(os.sched_getaffinity(0)) > 1
 
 
 class Beside:
     """What there is to build for a device, divided between this process, which takes what it needs
-    next, and another one, which takes from the end. Where that one fails or gets no core, all is
-    this one's from then on."""
+    next, and another one, which takes from the end. Where that one fails, all is this one's."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -76,14 +66,13 @@ class Beside:
         self._free: list[Work] = []
         self._built: set[int] = set()
         self._theirs: Work | None = None
-        self._serving = self._useless = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._serving = False
 
     def add(self, texts: Sequence[Text]) -> None:
         """There are more to build, if they are many."""
         with self._changed:
             new = [text for text in texts if text not in self._texts]
-            if len(new) < LEAST or self._useless:
+            if len(new) < LEAST:
                 return
             begin = len(self._texts)
             self._texts += new
@@ -107,18 +96,10 @@ class Beside:
             return work is None or work != self._theirs
 
     def wait(self, text: Text, kernel: str = "") -> None:
-        """Until the other process has done that, or has ended. One that has no core is ended: this
-        one has done it sooner."""
+        """Until the other process has done that, or has ended."""
         with self._changed:
-            work, process = self._work(text, kernel), self._process
-            computed_s, begin_s = _computed_s(process), monotonic()
-            while not self._changed.wait_for(lambda: work is None or self._theirs != work, _LOOK_S):
-                waited_s = monotonic() - begin_s
-                if waited_s > _WAIT_S or _computed_s(process) - computed_s < waited_s / 2:
-                    self._theirs = None
-                    if process is not None:
-                        process.kill()
-                    self._changed.notify_all()
+            work = self._work(text, kernel)
+            self._changed.wait_for(lambda: self._theirs != work, _WAIT_S)
 
     def built(self, text: Text) -> None:
         """A text was built here, so another process may make its kernels' code."""
@@ -136,24 +117,21 @@ class Beside:
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         with suppress(OSError, ValueError):
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nowhere)
-            self._process, self._useless = process, True
-            _go_last(process.pid)
             try:
-                self._useless = not self._give(process.stdin, process.stdout)
+                self._give(process.stdin, process.stdout)
             finally:
                 _end(process)
         with self._changed:
-            self._serving, self._theirs, self._process = False, None, None
+            self._serving, self._theirs = False, None
             self._texts, self._free, self._built = [], [], set()
             self._changed.notify_all()
 
-    def _give(self, given: IO[bytes] | None, done: IO[bytes] | None) -> bool:
-        """Whether nothing is left; else the process has ended, or does not answer."""
+    def _give(self, given: IO[bytes] | None, done: IO[bytes] | None) -> None:
         told: set[int] = set()
         while given is not None and done is not None:
             answered, _, _ = select([done], [], [], _WAIT_S)
             if not answered or not done.readline():
-                return False
+                return
             with self._changed:
                 if self._theirs is not None:
                     self._built.add(self._theirs[0])
@@ -161,13 +139,12 @@ class Beside:
                 self._changed.notify_all()
                 work = self._changed.wait_for(self._next, _IDLE_S)
                 if work is None:
-                    return True
+                    return
             number, kernel = work
             text = () if number in told else asdict(self._texts[number])
             told.add(number)
             given.write(json.dumps((number, kernel, text)).encode() + b"\n")
             given.flush()
-        return False
 
     def _next(self) -> Work | None:
         """What the other process does next, which is no longer free; None where nothing is."""
@@ -176,23 +153,6 @@ class Beside:
         if self._theirs is not None:
             self._free.remove(self._theirs)
         return self._theirs
-
-
-def _go_last(process: int) -> None:
-    """Let a process run where no other wants to, as far as the system can."""
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process, _LOWEST)
-        os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
-
-
-def _computed_s(process: subprocess.Popen[bytes] | None) -> float:
-    """The seconds that processors have computed for a process and its children that ended; 0 for
-    one that has ended, or on a system that does not say."""
-    if process is not None:
-        with suppress(OSError, ValueError):
-            said = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii")
-            return sum(map(int, said.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -205,8 +165,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=_IDLE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_IDLE_S)
 
 
 def _main(place: Place) -> None:

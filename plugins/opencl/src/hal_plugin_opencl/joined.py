@@ -30,6 +30,8 @@ _BEHIND = frozenset("(;=[,{")
 """What may follow a name where it is declared, beside an attribute."""
 _RESERVED = ("_", "cl", "m_", "flt_", "dbl_", "half_")
 """Begin the names of macros that a driver may define itself."""
+_RUN = "hal_run"
+"""The argument that says whether an entry runs."""
 _OPEN, _CLOSE = "({[", ")}]"
 
 
@@ -66,9 +68,21 @@ def part(text: str, number: int, calls: bool) -> str:
     )
 
 
-def is_plain(text: str) -> bool:
-    """Whether names are where they seem to be: nothing in it would need a real lexer. Pure."""
-    return not _STRANGE.search(text) and text.isascii()
+def guarded(text: str, entry: str) -> str | None:
+    """A text whose entry does nothing where a last argument, of one byte, is 0; None where the
+    entry is not certain to be found. For work-groups of one: others need all their members. Pure.
+    """
+    found = re.findall(rf"\bvoid\s+{re.escape(entry)}\s*\(", text)
+    often = len(re.findall(rf"\b{re.escape(entry)}\b", text))
+    if len(found) != 1 or often != 1 or _STRANGE.search(text) or not text.isascii() or _RUN in text:
+        return None
+    begin = text.index(found[0]) + len(found[0])
+    end, body = text.find(")", begin), text.find("{", begin)
+    params = text[begin:end].strip()
+    if not 0 < end < body or "(" in params or text[end + 1 : body].strip():
+        return None
+    more = f"{params}, uchar {_RUN}" if params not in ("", "void") else f"uchar {_RUN}"
+    return f"{text[:begin]}{more}) {{ if (!{_RUN}) return;{text[body + 1 :]}"
 
 
 def numbered(name: str, number: int) -> str:
@@ -94,7 +108,7 @@ def _names(text: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """The names that a text declares at file scope, and its macros; None where it must be a file of
     its own. Pure."""
     whole = text.replace("\\\n", " ")
-    if not is_plain(whole):
+    if _STRANGE.search(whole) or not whole.isascii():
         return None
     macros, code, depth = set(), [], 0
     for place, line in enumerate(whole.splitlines()):

@@ -25,14 +25,40 @@ from hal.hosted.driven import DriverMemory
 from hal.hosted.kept import KeptBuilds
 from hal.hosted.machine import Part
 from hal.hosted.places import Place
-from hal.hosted.texts import checked, error_line
+from hal.hosted.texts import checked, error_line, whole_options
 from hal.tile.numeric import constant, quiet
-from hal_plugin_opencl import beside, entries, joined
+from hal_plugin_opencl import beside, joined
 from hal_plugin_opencl.beside import Beside, Text
 from hal_plugin_opencl.describe import has_double, rounds_correctly
 
+CALL = "hal_launch"
+"""The kernel that a build adds to the text: it calls the entry when its last argument is not 0.
+Run with 0 it makes drivers that generate code at the first launch do so during the load. An entry
+of work-groups of one has that argument itself."""
+
+_TYPES = {
+    DType.F64: "double",
+    DType.F32: "float",
+    DType.I64: "long",
+    DType.I32: "int",
+    DType.I16: "short",
+    DType.I8: "char",
+    DType.U64: "ulong",
+    DType.U32: "uint",
+    DType.U16: "ushort",
+    DType.U8: "uchar",
+    DType.BOOL: "uchar",
+} | {d: {8: "uchar", 16: "ushort"}[d.bits] for d in DType if d.is_narrow}
+"""Of arguments: a narrow float is its bits."""
+_NBYTES = {"double": 8, "float": 4, "long": 8, "int": 4, "short": 2, "char": 1}
+_NBYTES |= {f"u{kind}": nbytes for kind, nbytes in _NBYTES.items()}
+"""Of arguments that are numbers."""
+_BYTES = "uchar*"
 BUILD = "3"
 """Part of every key in the cache; changes when the way of building changes."""
+_LONGEST = 100
+"""The longest name of an entry that drivers are given."""
+
 
 ADDRESS, _OFFSET = struct.Struct("P"), struct.Struct("=Q")
 _NOWHERE = Part(DriverMemory(None, ADDRESS.pack(0)), 0, 0)
@@ -151,11 +177,12 @@ class Programs:
         device: cl.Device,
         fingerprint: str,
         cache_dir: str,
-        place: Place,
+        place: Place | None = None,
     ) -> None:
-        """The device is at that place for a second process, which builds some where that helps."""
+        """With the device's `place` some are built by a second process, where that helps."""
         self._context, self._device = context, device
-        self._beside = Beside(place) if beside.shares(device) else None
+        is_shared = place is not None and beside.shares(device)
+        self._beside = Beside(place) if place is not None and is_shared else None
         self._turn = Lock()
         cache = Cache(cache_dir, "opencl")
         self._kept = KeptBuilds[_Program](cache, _binary, BUILD, cl.VERSION_TEXT, fingerprint)
@@ -166,22 +193,24 @@ class Programs:
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
         others, source = source.beside, replace(source, beside=())
-        entry = entries.entry(source)
+        lanes = _lanes(source)
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        loaded = self._kept_program(source) or self._joined(source, others)
+        loaded = self._kept_program(source, lanes) or self._joined(source, others, lanes)
         if loaded is None:
-            program = self._called(source) if not entry.lanes else None
+            program = self._called(source) if not lanes else None
             if program is None:
-                text = entry.text if entry.lanes else source.text + entries.call(source)
+                text = _written(source, lanes) if lanes else source.text + _call(source)
                 program = _build(self._context, self._device, source, text)
-                _check_arguments(program, source, entries.short(source.entry))
-            loaded = _loaded(program, source, entry.name, self._device)
+                _check_arguments(program, source, lanes)
+            loaded = _loaded(program, source, lanes, self._device)
             self._kept.note(source, program)
         return loaded
 
-    def _joined(self, source: KernelSource, others: tuple[KernelSource, ...]) -> Loaded | None:
+    def _joined(
+        self, source: KernelSource, others: tuple[KernelSource, ...], lanes: int
+    ) -> Loaded | None:
         """The program that is built together with those beside it; None where it is not."""
         sources = next((g for g in joined.groups(others) if source in g), (source,))
         if len(sources) == 1:
@@ -201,8 +230,8 @@ class Programs:
                     self._groups.pop(sources, None)
         if group.program is None:
             return None
-        name = joined.numbered(entries.entry(source).name, sources.index(source))
-        loaded = _loaded(group.program, source, name, self._device)
+        name = joined.numbered(source.entry if lanes else CALL, sources.index(source))
+        loaded = _loaded(group.program, source, lanes, self._device, name)
         other, text = self._beside, _text(sources, self._device)
         if loaded.guarded and other is not None and not other.take(text, name):
             other.wait(text, name)
@@ -212,6 +241,7 @@ class Programs:
         self, sources: tuple[KernelSource, ...], others: tuple[KernelSource, ...]
     ) -> _Program:
         """The program of several sources. Raises CompileError, InvalidCall."""
+        lanes = [_lanes(source) for source in sources]
         whole = _whole(sources)
         if (binary := self._kept.get(whole)) is not None:
             with suppress(cl.Error):
@@ -220,8 +250,9 @@ class Programs:
         self._share(others)
         program = self._built(sources, whole)
         for number, source in enumerate(sources):
-            if (entry := entries.entry(source)).lanes:  # a binary does not tell the arguments
-                _check_arguments(program, source, joined.numbered(entry.name, number))
+            if lanes[number]:  # a binary does not tell the arguments
+                name = joined.numbered(source.entry, number)
+                _check_arguments(program, source, lanes[number], name)
         self._kept.note(whole, program)
         return program
 
@@ -260,7 +291,7 @@ class Programs:
         the right arguments: drivers generate code for each kernel. None where that does not build,
         for whatever reason."""
         try:
-            text = entries.entry(source).text
+            text = source.text + _checked_call(source)
             return _build(self._context, self._device, source, text, " -D__kernel=")
         except CompileError:
             return None
@@ -269,24 +300,31 @@ class Programs:
         """Put what was built into the cache."""
         self._kept.keep()
 
-    def _kept_program(self, source: KernelSource) -> Loaded | None:
+    def _kept_program(self, source: KernelSource, lanes: int) -> Loaded | None:
         """The program from the cache; a binary that the driver does not take is none."""
         binary = self._kept.get(source)
         if binary is None:
             return None
         try:
-            name = entries.entry(source).name
-            return _loaded(self._from(binary), source, name, self._device)
+            return _loaded(self._from(binary), source, lanes, self._device)
         except (cl.Error, CompileError):
             self._kept.remove(source)
             return None
 
 
+def _lanes(source: KernelSource) -> int:
+    """The members of its work-groups, 0 where it does not say. Raises CompileError."""
+    return whole_options(source, ("lanes",))["lanes"]
+
+
 @lru_cache(maxsize=_MOST_GROUPS)
 def _whole(sources: tuple[KernelSource, ...]) -> KernelSource:
     """The sources of a group as one. Raises CompileError."""
-    written = [entries.entry(source) for source in sources]
-    parts = [joined.part(entry.text, i, not entry.lanes) for i, entry in enumerate(written)]
+    parts = []
+    for number, source in enumerate(sources):
+        lanes = _lanes(source)
+        text = _written(source, lanes) if lanes else source.text + _checked_call(source)
+        parts.append(joined.part(text, number, not lanes))
     return KernelSource(sources[0].format, "".join(parts), sources[0].entry, ())
 
 
@@ -295,20 +333,25 @@ def _text(sources: tuple[KernelSource, ...], device: cl.Device) -> Text:
     """What another process needs to build a group. Raises CompileError."""
     whole, kernels = _whole(sources), []
     for number, source in enumerate(sources):
-        if (entry := entries.entry(source)).guarded:
-            sizes = (n for param in source.params for n in entries.nbytes_of(param))
-            kernels.append((joined.numbered(entry.name, number), (*sizes, 1)))
+        lanes = _lanes(source)
+        if lanes and _guarded(source, lanes) is None:
+            continue
+        kinds = [0 if kind == _BYTES else _NBYTES[kind] for kind in _kinds(source.params)]
+        kernels.append((joined.numbered(source.entry if lanes else CALL, number), (*kinds, 1)))
     return Text(whole.text, _options(device, whole), tuple(kernels))
 
 
-def _loaded(program: _Program, source: KernelSource, name: str, device: cl.Device) -> Loaded:
-    """The program with its kernel of that name. Raises CompileError where it has none, or the
-    device none of its work-groups."""
-    entry = entries.entry(source)
-    numbers = tuple(accumulate((len(entries.kinds_of(p)) for p in source.params), initial=0))
-    lanes = entry.lanes or 1
-    loaded = Loaded(source.entry, program, name, source.params, lanes, entry.guarded, numbers)
+def _loaded(
+    program: _Program, source: KernelSource, lanes: int, device: cl.Device, name: str = ""
+) -> Loaded:
+    """The program with its first kernel, which has this name or that of a source alone. Raises
+    CompileError where it has none of that name, or the device none of its work-groups."""
+    name = name or (_short(source.entry) if lanes else CALL)
+    numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
+    guarded = not lanes or _guarded(source, lanes) is not None
+    loaded = Loaded(source.entry, program, name, source.params, lanes or 1, guarded, numbers)
     loaded.spare.append(loaded.kernel())
+    lanes = lanes or 1
     most = loaded.spare[0].get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
     if lanes > most:
         raise CompileError(f"it needs work-groups of {lanes}; {device.name} runs at most {most}")
@@ -323,15 +366,56 @@ def _binary(program: _Program) -> bytes | None:
     return None
 
 
-def _check_arguments(program: _Program, source: KernelSource, name: str) -> None:
-    """Raise InvalidCall where the arguments of an entry, which has that name in a program, are not
-    those of its parameters."""
-    entry, kernel = entries.entry(source), _kernel(program, name)
+def _kinds(params: tuple[Param, ...]) -> list[str]:
+    """The types of the kernel arguments of parameters."""
+    return [kind for param in params for kind in _kinds_of(param)]
+
+
+def _kinds_of(param: Param) -> tuple[str, ...]:
+    return (_BYTES, "ulong") if param.kind is ParamKind.BUFFER else (_TYPES[param.dtype],)
+
+
+def _short(entry: str) -> str:
+    """The name that the driver knows an entry by. PoCL names files after kernels, and aborts when
+    the name is too long for one."""
+    return "hal_entry" if len(entry) > _LONGEST and entry.isidentifier() else entry
+
+
+def _declared(params: tuple[Param, ...]) -> list[str]:
+    """The declarations of a kernel's arguments."""
+    kinds = enumerate(_kinds(params))
+    return [f"{'__global ' * (kind == _BYTES)}{kind} a{i}" for i, kind in kinds]
+
+
+def _call(source: KernelSource) -> str:
+    given = ", ".join(f"a{i}" for i in range(len(_kinds(source.params))))
+    params = ", ".join([*_declared(source.params), "uchar run"])
+    return f"\nkernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
+
+
+def _checked_call(source: KernelSource) -> str:
+    """The same behind a declaration, which builds only with the right arguments."""
+    return f"\nvoid {source.entry}({', '.join(_declared(source.params))});\n{_call(source)}"
+
+
+def _guarded(source: KernelSource, lanes: int) -> str | None:
+    """The text of a source that names its work-groups, with an entry that may do nothing."""
+    return joined.guarded(source.text, source.entry) if lanes == 1 else None
+
+
+def _written(source: KernelSource, lanes: int) -> str:
+    """The same, or as it is."""
+    return _guarded(source, lanes) or source.text
+
+
+def _check_arguments(program: _Program, source: KernelSource, lanes: int, name: str = "") -> None:
+    """Raise InvalidCall where an entry's arguments are not those of its parameters."""
+    kernel = _kernel(program, name or _short(source.entry))
     type_name = cl.kernel_arg_info.TYPE_NAME
     found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
-    if entry.lanes and entry.guarded:  # else the guard is an argument of what calls the entry
+    if _guarded(source, lanes) is not None:
         found.pop()
-    if found != (wanted := list(entry.kinds)):
+    if found != (wanted := _kinds(source.params)):
         text = f"its arguments are {found}; by its parameters they must be {wanted}"
         raise InvalidCall(f"{source.entry}: {text}")
 
@@ -355,7 +439,7 @@ def _options(device: cl.Device, source: KernelSource) -> str:
     options = "-w -cl-std=CL1.2 -cl-kernel-arg-info"
     if rounds_correctly(device):
         options += " -cl-fp32-correctly-rounded-divide-sqrt"
-    if (name := entries.short(source.entry)) != source.entry:
+    if (name := _short(source.entry)) != source.entry:
         options += f" -D{source.entry}={name}"
     return options
 

@@ -1,22 +1,12 @@
-"""The limits of this process's control groups, versions 1 and 2, and the processors that it has."""
+"""The limits of this process's control groups, versions 1 and 2."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from math import ceil
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
-
-
-def cores() -> int:
-    """How many processors this process may use: by its affinity, and by its control group's
-    quota."""
-    allowed = len(os.sched_getaffinity(0))
-    quota = cpu_limit()
-    return allowed if quota is None else max(1, min(allowed, ceil(quota)))
 
 
 def memory_limit_nbytes(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int | None:

@@ -1,6 +1,5 @@
 import pytest
-
-from hal.hosted.cgroup import cpu_limit, memory_limit_nbytes
+from hal_plugin_cpu.cgroup import cpu_limit, memory_limit_nbytes
 
 
 @pytest.fixture
