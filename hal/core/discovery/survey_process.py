@@ -12,7 +12,6 @@ import resource
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from hal.core.description import GUESSED
 from hal.core.device import Device
 from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
+from hal.core.discovery.starving import PATIENCE, Deadline
 from hal.core.errors import HalError
 from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
@@ -44,30 +44,27 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
-    """A plugin's process, the file of its notes and the file of what it printed."""
+    """A plugin's process, the file of its notes, the file of what it printed, and its deadline."""
 
     pid: int
     notes: int
     printed: int
+    deadline: Deadline
 
 
 def answer(order: dict[str, Any]) -> None:
     """Try the plugins of an order and print what was found, as `survey` reads it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     deadline_s = order["deadline_s"]
-    ends = time.monotonic() + deadline_s
     forks = {
         name: _start(name, module, order["opens"], deadline_s) for name, module in order["plugins"]
     }
-    sys.stdout.write(
-        json.dumps({name: _finish(fork, ends, deadline_s) for name, fork in forks.items()})
-    )
+    sys.stdout.write(json.dumps({name: _finish(fork, deadline_s) for name, fork in forks.items()}))
 
 
-def examine(name: str, module: str, opens: bool, deadline_s: float, note: Note) -> None:
-    """Go through the stages with a plugin. Raises at the first that fails; a device that cannot be
-    opened in time is noted, and the others are tried."""
-    ends = time.monotonic() + deadline_s
+def examine(name: str, module: str, opens: bool, limit_s: float, note: Note) -> None:
+    """Go through the stages with a plugin. Raises at the first that fails; of each device that ends
+    its process it notes how. Whoever watches this process ends it with those that hang."""
     note("stage", "import")
     before = _running()
     imported = import_plugin(module)
@@ -80,11 +77,18 @@ def examine(name: str, module: str, opens: bool, deadline_s: float, note: Note) 
     note("stage", "done")
     # Drivers may crash, hang and hold each other up: each device has a process of its own.
     children = {s.index: _open_apart(plugin, s.index, note) for s in summaries if opens}
-    for index, (pid, printed) in children.items():
-        _has_ended(pid, ends)  # else whoever watches this process ends both
-        _, status = os.waitpid(pid, os.WNOHANG)
-        if status:
-            note("ended", [f"{name}:{index}", status, _last_words(printed)])
+    opening = {os.pidfd_open(pid): index for index, (pid, _) in children.items()}
+    while opening:
+        ended, _, _ = select.select(list(opening), [], [], limit_s)
+        if not ended:
+            return
+        for descriptor in ended:
+            os.close(descriptor)
+            index = opening.pop(descriptor)
+            pid, printed = children[index]
+            _, status = os.waitpid(pid, os.WNOHANG)
+            if status:
+                note("ended", [f"{name}:{index}", status, _last_words(printed)])
 
 
 def _running() -> dict[str, int]:
@@ -120,6 +124,7 @@ def _open_apart(plugin: Plugin, index: int, note: Note) -> tuple[int, int]:
 
 def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
     notes, printed = os.memfd_create("notes"), os.memfd_create("printed")
+    deadline, limit_s = Deadline(deadline_s), deadline_s * PATIENCE
     pid = os.fork()
     if pid == 0:
         # The life of a fork. It never returns into its parent's code.
@@ -130,26 +135,26 @@ def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
         try:
             # A session of its own, so that its children end with it; an alarm if nobody ends it
             os.setsid()
-            signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
+            signal.setitimer(signal.ITIMER_REAL, limit_s + 1.0)
             nothing = os.open(os.devnull, os.O_RDONLY)
             for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
                 os.dup2(ours, theirs)
-            examine(name, module, opens, deadline_s, note)
+            examine(name, module, opens, limit_s, note)
         except HalError as error:
             note("cause", str(error))
         except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
             note("cause", said(error))
         os._exit(0)
-    return _Fork(pid, notes, printed)
+    return _Fork(pid, notes, printed, deadline)
 
 
-def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:
-    in_time = _has_ended(fork.pid, ends)
+def _finish(fork: _Fork, deadline_s: float) -> dict[str, Any]:
+    in_time = fork.deadline.has_ended(fork.pid)
     with suppress(ProcessLookupError):
         os.killpg(fork.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(fork.pid, signal.SIGKILL)  # it may not have made its own session yet
-    killed = _has_ended(fork.pid, time.monotonic() + _KILL_S)
+    killed = Deadline(_KILL_S).has_ended(fork.pid)
     found = _read(fork.notes)
     late = f"in {deadline_s:g} s" + (
         "" if killed else "; its process cannot be killed, it is stuck in the kernel"
@@ -175,15 +180,6 @@ def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:
     for kind in ("opened", "refused"):
         found[kind].sort(key=lambda row: order.index(row[0].rpartition(":")[2]))
     return found
-
-
-def _has_ended(pid: int, ends: float) -> bool:
-    descriptor = os.pidfd_open(pid)
-    try:
-        left = max(0.0, ends - time.monotonic())
-        return bool(select.select([descriptor], [], [], left)[0])
-    finally:
-        os.close(descriptor)
 
 
 def _read(notes: int) -> dict[str, Any]:
