@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.draw import SEED  # before workers start, which inherit it
+from tests.draw import SEED, in_turn  # before workers start, which inherit it
 
 # A shell lets its background jobs ignore Ctrl-C, and children inherit that. Tests that interrupt
 # themselves or a child need Python's own handler.
@@ -66,9 +66,20 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
 
 @pytest.hookimpl(tryfirst=True)  # before those that bring tests of one fixture together
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bring the tests of all folders into the order that every worker has."""
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        items.sort(key=lambda item: item.path)
+    """Bring the tests of all folders into the order that every worker has, and leave those to other
+    commits whose turn it is not."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    items.sort(key=lambda item: item.path)
+    units: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("turns"):
+            unit = mark.args[0] if mark.args else item.nodeid
+            units.setdefault(unit, []).append(item)
+            break
+    waiting = {item for unit in {*units} - in_turn([*units]) for item in units[unit]}
+    config.hook.pytest_deselected(items=[item for item in items if item in waiting])
+    items[:] = [item for item in items if item not in waiting]
 
 
 @pytest.hookimpl(tryfirst=True)  # before its fixtures, which may draw, too

@@ -8,7 +8,7 @@ one, and with HAL_TEST_ALL=1 nothing is left out.
 import os
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,19 +42,13 @@ def sample(what: str, items: Iterable[Item], count: int) -> list[Item]:
     return [every[i] for i in sorted(stream(what).sample(range(len(every)), count))]
 
 
-_LONG = (
-    *("budget of memory", "chosen experts", "gloo's tests", "kernels of a step"),
-    *("killed at random", "MPI", "recomputed", "sanitized", "strategy", "two vendors"),
-    "unequal shares",
-)
-"""Tests of 10 to 50 seconds each, of which a run has time for half."""
-_TURN = sample("long tests", _LONG, len(_LONG) // 2)
-
-
-def waits_its_turn(name: str) -> bool:
-    """Whether one of the long tests is left to other commits."""
-    assert name in _LONG, f"{name} is no long test"
-    return name not in _TURN
+def in_turn(units: Sequence[str]) -> set[str]:
+    """Of each two that follow each other one, so that neighbours, which are alike, take turns; all
+    with HAL_TEST_ALL=1."""
+    if os.environ.get("HAL_TEST_ALL") == "1":
+        return {*units}
+    own = stream("turns")
+    return {own.choice(units[i : i + 2]) for i in range(0, len(units), 2)}
 
 
 VENDOR = sample("how a vendor begins", ("guide", *("trial",) * 3), 1)

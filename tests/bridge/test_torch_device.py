@@ -28,7 +28,7 @@ from stack.bridge.torch.handles import SHIFT  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
-from tests.draw import stream, waits_its_turn  # noqa: E402
+from tests.draw import stream  # noqa: E402
 
 bridge.register()
 
@@ -78,6 +78,7 @@ def _aliasing(x, draw):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_views_of_views_share_their_memory():
     shape = stream("aliased shape").choice([(4, 4, 3), (7, 5), (12,)])
     mine, theirs = torch.zeros(shape, device="hal"), torch.zeros(shape)
@@ -118,6 +119,7 @@ def test_modules_that_wait_for_their_sizes_are_moved():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_strides_are_those_of_pytorch():
     theirs = torch.arange(24.0).view(2, 3, 4)
     mine = theirs.to("hal")
@@ -146,6 +148,7 @@ def test_every_type_goes_there_and_back_and_is_shown(dtype):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_memory_is_seen_as_elements_of_another_width():
     """And written so, also where bytes are left over."""
     for old, new in (("uint8", "float32"), ("float64", "int16"), ("int32", "uint8")):
@@ -181,6 +184,7 @@ def test_a_file_of_safetensors_is_loaded_to_the_devices_number(tmp_path, monkeyp
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_elements_are_found_and_counted():
     theirs = torch.tensor([[0.0, 2.0], [3.0, 0.0], [5.0, 6.0]])
     mine = theirs.to("hal")
@@ -216,6 +220,7 @@ def test_a_copy_keeps_what_is_shared_and_required(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_an_equal_seed_gives_equal_numbers():
     torch.manual_seed(3)
     a, b = torch.rand(1000, device="hal"), torch.randn(1000, device="hal")
@@ -409,6 +414,7 @@ def test_sizes_that_no_handle_has_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_an_index_out_of_range_is_told_at_the_next_wait(monkeypatch):
     """Where it is asked for; else nothing beside a tensor is written."""
     x = torch.zeros(8, device="hal")
@@ -524,6 +530,7 @@ def _counts():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_an_equal_step_is_one_plan_run():
     """Two plans and one for other numbers: no state yet; a state; the corrections as data. From the
     fifth step on nothing is built, compiled or taken from the device."""
@@ -566,6 +573,7 @@ def test_a_schedule_of_learning_rates_is_data():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_batch_of_another_length_compiles_nothing_though_adam_counts_on():
     """Also at its second visit, when the corrections are others: they are data from the first on,
     and what is compiled for that serves all lengths."""
@@ -617,6 +625,7 @@ def test_plans_for_places_that_nobody_comes_to_are_forgotten(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_compiled_model_trains_as_an_eager_one():
     """Forward and backward are one recorded operator each."""
     torch.manual_seed(0)
@@ -636,6 +645,7 @@ def test_a_compiled_model_trains_as_an_eager_one():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
     """Its graphs have the same operators, in the same order in the random stream; each is one
     recorded operator."""
@@ -662,6 +672,7 @@ def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_compiled_graph_without_gradients_shares_and_changes_what_an_eager_one_does():
     """Torch's wrappers are left out where they do nothing; memory alone may differ then."""
 
@@ -694,6 +705,7 @@ def test_a_compiled_graph_without_gradients_shares_and_changes_what_an_eager_one
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_compiled_graph_of_draws_goes_on_in_the_stream():
     def drawn(x):
         y = torch.rand_like(x) + torch.randn(3, device=x.device)
@@ -708,6 +720,7 @@ def test_a_compiled_graph_of_draws_goes_on_in_the_stream():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_compiled_graph_of_any_length_is_compiled_twice():
     """For its first length, and for all others; it is one recorded operator."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
@@ -732,6 +745,7 @@ def test_a_compiled_graph_of_any_length_is_compiled_twice():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_examples_of_the_guide_run():
     """Those of docs/migrate.md, one after the other."""
     text = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
@@ -742,6 +756,7 @@ def test_the_examples_of_the_guide_run():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_example_for_pytorch_trains_as_on_its_own_device(capsys):
     path = Path(__file__).parents[2] / "examples" / "torch_gpt.py"
     example = runpy.run_path(str(path))
@@ -812,12 +827,12 @@ def told():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("two vendors"), reason="another run does this")
+@pytest.mark.turns("two vendors")
 def test_two_devices_of_two_vendors_train_in_one_process(told):
     assert told[:2] == ["hal:0 cpu:0 hal:0", "hal:1 reference:0 hal:1"]
 
 
-@pytest.mark.skipif(waits_its_turn("two vendors"), reason="another run does this")
+@pytest.mark.turns("two vendors")
 def test_linear_is_one_operator_with_all_its_derivatives(told):
     """Of which torch has none forwards for `linear` as one: then it is several, from that on."""
     assert told[2:] == ["derived"]
@@ -871,6 +886,7 @@ def test_devices_that_come_after_the_first_backward_have_theirs_on_the_caller(mo
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_an_import_of_torch_goes_on_whatever_the_environment_says():
     """Half of a rank's place is a warning."""
     environment = {**os.environ, "HAL_WORLD_RANK": "0"}
@@ -887,6 +903,7 @@ def test_an_import_of_torch_goes_on_whatever_the_environment_says():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_torch_of_another_version_goes_on_and_the_first_use_names_both():
     """`torch.__version__` alone is another one here."""
     code = """

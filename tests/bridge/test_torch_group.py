@@ -34,11 +34,13 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_every_operation_gives_what_gloo_gives(found):
     assert found["operations"] == [[], [], []]
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_models_train_sharded_in_parallel_and_in_stages_as_alone(found):
     # Which loads all of torch.distributed, in the process that runs this and not in each that
     # collects it.
@@ -73,6 +75,7 @@ def _check_device(found, alone):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(found):
     for rank, told in enumerate(found["trouble"]):
         assert told["futures"] == {
@@ -93,6 +96,7 @@ def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(found)
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_ranks_of_hal_run_need_to_tell_torch_nothing(tmp_path):
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", torch_job.__file__)
     assert (done.code, done.err) == (0, [])

@@ -54,6 +54,7 @@ def test_losses_take_every_argument():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_attention_is_an_operator():
     """With masks, shared heads, and gradients of its gradients."""
     rand = draws("attention")
@@ -72,6 +73,7 @@ def test_attention_is_an_operator():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_embeddings(mode):
     rand = draws("bags")
@@ -93,6 +95,7 @@ def test_constructors_of_numbers_in_a_row():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
 def test_transformers_that_do_not_learn():
     """For which torch has fused operators, and nested tensors."""
@@ -123,6 +126,7 @@ def test_different_elements_are_found():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_images_change_their_size_and_give_gradients():
     rand = draws("images")
     x = rand(2, 3, 5, 4)
@@ -156,6 +160,7 @@ def test_one_position_without_an_axis_selects_a_row():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_factors_give_the_gradients_of_determinants_and_solutions():
     rand = draws("matrices")
     a = rand(3, 3) + 2 * torch.eye(3)
@@ -208,6 +213,7 @@ def _trained(model, device, optimizer):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_fused_optimizer_and_a_scaler_step_as_on_the_cpu():
     """One of the optimizers, which is drawn, on a recurrent model, whose cell is one operator on a
     device. A step whose gradients are not finite is left out."""
@@ -271,6 +277,7 @@ _BESSELS = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_functions_of_physics_on_both_sides_of_where_their_formulas_change():
     rand, chosen = draws("physics"), stream("physics")
     ends = torch.tensor([0.0, 1e-3, 0.49, 1.99, 2.0, 15.99, 16.0, 300.0, -1.0, -12.5])
@@ -292,6 +299,7 @@ def test_functions_of_physics_on_both_sides_of_where_their_formulas_change():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_reflections_and_least_squares():
     rand, chosen = draws("reflections"), stream("reflections")
     a, b = rand(2, 4, 2) - 0.5, rand(2, 4, 3)
@@ -306,6 +314,7 @@ def test_reflections_and_least_squares():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_parts_of_elements_segments_and_random_pools():
     rand = draws("segments")
     x = torch.tensor([0.0, -0.75, 3e-42, 1e30, torch.inf, -torch.nan, 1.0])
@@ -323,6 +332,7 @@ def test_parts_of_elements_segments_and_random_pools():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_alignments_of_any_length():
     """Also where a sequence is too short for its labels."""
     rand = draws("alignments")
@@ -336,6 +346,7 @@ def test_alignments_of_any_length():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_weights_of_given_norms_learn():
     """Torch has their gradient as one operator, and no formula for it."""
     rand = draws("weight norm")
@@ -366,6 +377,7 @@ def test_shifts_and_draws_of_their_own_probabilities():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_gradients_of_slices_side_by_side_are_concatenated():
     """They were scattered, element by element: those of attention's queries, keys and values."""
     of_one = ROWS["select_backward"].lower(g.full((2, 5), 1.0, DType.F32), (2, 3, 5), -2, -1)
@@ -379,6 +391,7 @@ def test_gradients_of_slices_side_by_side_are_concatenated():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_parts_of_gamma_distributions_on_both_sides_of_where_their_formulas_change():
     """And at their ends; torch's own are off by 1e-9 in float64."""
     draw = stream("parts of gamma distributions")

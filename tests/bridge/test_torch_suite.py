@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.bridge import torch_suite
-from tests.draw import sample, waits_its_turn
+from tests.draw import sample
 
 SOME = (  # of which each run draws a few
     "test_all_gather_coalesced_with_empty",
@@ -23,7 +23,7 @@ SOME = (  # of which each run draws a few
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("gloo's tests"), reason="another run does this")
+@pytest.mark.turns
 def test_some_of_the_tests_that_gloo_passes():
     drawn = sample("tests of torch", SOME, 5)
     assert torch_suite.outcomes("hal", drawn) == dict.fromkeys(drawn, "passed")

@@ -34,6 +34,7 @@ def test_sizes():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_every_kind_is_timed_alike_on_all_ranks():
     with crews(2) as [crew]:
         for kind in SHARES:
@@ -49,6 +50,7 @@ def test_every_kind_is_timed_alike_on_all_ranks():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_way_tells_where_the_memory_lies():
     with crews(2) as [crew]:
         ways = [
@@ -61,6 +63,7 @@ def test_the_way_tells_where_the_memory_lies():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.ALL_TO_ALL, Kind.SCATTER])
 def test_programs_between_hosts_are_timed_for_the_table(kind):
     with crews((0, 1)) as [crew]:
@@ -113,6 +116,7 @@ def asked(*arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_command_starts_ranks():
     done = asked("-n", "2", "--sizes", "8,64K", "--json")
     assert done.exit_code == 0, done.output
@@ -121,6 +125,7 @@ def test_the_command_starts_ranks():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["all-reduce", "scatter"])
 def test_the_command_measures_devices(kind):
     done = asked("-n", "2", "--devices", "cpu:0", "--kind", kind, "--sizes", "4K", "--json")

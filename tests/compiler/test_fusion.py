@@ -63,6 +63,7 @@ def test_a_layers_gradient_is_added_to_one_that_is_there_as_it_is_computed() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("shape", [(130, 150), (1, 4099), (16384,), (20000,)])
 def test_long_reductions_go_in_steps(shape: tuple[int, ...]) -> None:
     x = source(0, *shape)

@@ -46,6 +46,7 @@ def engine_named():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("device", "types", "turned"),
     [

@@ -219,6 +219,7 @@ def compiled(shape: MatmulShape, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
 @pytest.mark.parametrize("size", [(2, 67, 43, 83), (1, 37, 150, 901), (3, 256, 64, 64)], ids=str)
 def test_compiled_for_this_host(size: tuple[int, int, int, int], layouts: str) -> None:

@@ -44,6 +44,7 @@ def keeps_meaning(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @budget(60)
 @given(requests())
 def test_random_graphs_stay_valid_and_mean_the_same(made: tuple[GraphRequest, Growing]) -> None:

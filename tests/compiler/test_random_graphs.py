@@ -105,6 +105,7 @@ def budget(examples: int) -> settings:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @budget(60)
 @given(requests(), st.sampled_from(DEVICES))
 def test_random_graphs(made: tuple[GraphRequest, Growing], info: DeviceInfo) -> None:
@@ -112,6 +113,7 @@ def test_random_graphs(made: tuple[GraphRequest, Growing], info: DeviceInfo) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @budget(60)
 @given(requests(), st.sampled_from(DEVICES))
 def test_random_graphs_that_pass_every_threshold(

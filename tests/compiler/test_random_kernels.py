@@ -64,6 +64,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[tuple[Run, Callable[[Ker
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(grown=kernels(), data=st.data())
 def test_random_kernels(machine, grown, data) -> None:

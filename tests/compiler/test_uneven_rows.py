@@ -41,6 +41,7 @@ def by_numpy(x: np.ndarray, stride: int, edge: int) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(("width", "stride", "edge"), sample("uneven rows", CASES, 3))
 def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
     """The images by the weights, and the weights' gradient; exact on small integers."""
@@ -62,6 +63,7 @@ def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("width", [4, 7])
 def test_depths_that_begin_and_end_within_windows(width: int) -> None:
     """Panels are packed for some channels and some of their taps, in rows of one image row or of

@@ -104,6 +104,7 @@ def on_fibers(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", REDUCED)
 @pytest.mark.parametrize("lanes", LANES)
 def test_reductions_by_shuffles_are_exact(on_fibers: Kernels, dtype: DType, lanes: int) -> None:
@@ -125,6 +126,7 @@ def test_reductions_by_shuffles_are_exact(on_fibers: Kernels, dtype: DType, lane
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", KINDS_OF_PRODUCTS, ids=str)
 def test_products_on_matrix_units_are_exact(
     on_fibers: Kernels, kind: tuple[tuple[int, int, int], DType, bool]
@@ -151,6 +153,7 @@ WITHOUT = {"a wait": r"hal_async_wait\d\(\);", "nothing": "$"}
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_products_wait_for_their_operands(tmp_path: Path) -> None:
     """In the fibers' model, as in PTX, a copy is there when its lane has waited: a text that leaves
     the wait out gives another product."""
@@ -178,6 +181,7 @@ BIG: DeviceInfo = replace(WIDE, limits=replace(WIDE.limits, instances=1))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_products_by_units_of_four_warps_are_exact(tmp_path: Path) -> None:
     """Which read their operands themselves, in blocks: whichever way these lie, and beyond ends."""
     kinds = [(70, 200, dtype, a, b) for dtype, a, b in (
@@ -215,6 +219,7 @@ ATTENTIONS = (((70, 64), 100, True), ((2, 17, 24), 33, False))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_attention_keeps_scores_in_registers(tmp_path: Path) -> None:
     """In one kernel, whose keys and values are copied into stages, with one barrier in a step."""
     calls = []
@@ -242,6 +247,7 @@ def test_attention_keeps_scores_in_registers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", MOVED)
 @pytest.mark.parametrize("lanes", LANES)
 def test_vectors_are_moved_up_to_limits_and_from_any_address(
@@ -285,6 +291,7 @@ def built(texts: Iterator[Text]) -> Iterator[tuple[KernelSource, int]]:
 
 @needs_nvrtc
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "dtype"), sample("templates", TEMPLATES, 6), ids=lambda x: str(x).replace(" ", "")
 )
@@ -294,6 +301,7 @@ def test_templates_compile_and_do_not_spill(name: str, dtype: DType) -> None:
 
 @needs_nvrtc
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(("dtype", "spills"), [(DType.F32, False), (DType.BF16, True)])
 def test_a_kernel_has_room_for_two_groups_unless_it_spills_so(dtype: DType, spills: bool) -> None:
     (text,) = of_template("product 8192 x 8192 x 8192", dtype)
@@ -309,6 +317,7 @@ def test_a_kernel_has_room_for_two_groups_unless_it_spills_so(dtype: DType, spil
 
 @needs_nvrtc
 @pytest.mark.slow
+@pytest.mark.turns
 def test_operators_compile() -> None:
     for text in of_operators(sample("CUDA texts", EVERY, 12), case_of):
         for arch, source in zip(ARCHS, text.sources, strict=True):

@@ -33,6 +33,7 @@ def losses(file):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
@@ -80,6 +81,7 @@ def check_losses(folder, wanted):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_flipped_bits_are_named_and_leave_no_trace(tmp_path, monkeypatch, undisturbed):
     """One of four ranks; then before anybody compares a rank dies, first the one whose gradients
     were wrong, then one that had only taken them; then one of two. The seed is one of which all
@@ -102,6 +104,7 @@ def test_flipped_bits_are_named_and_leave_no_trace(tmp_path, monkeypatch, undist
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_rank_whose_device_is_lost_is_named_and_replaced(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
@@ -119,6 +122,7 @@ def test_a_rank_whose_device_is_lost_is_named_and_replaced(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_state_outlives_the_only_process_that_has_it(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
@@ -130,6 +134,7 @@ def test_the_state_outlives_the_only_process_that_has_it(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_another_host_has_the_state_of_each_that_is_lost_with_all_ranks(
     tmp_path, monkeypatch, undisturbed
 ):
@@ -154,6 +159,7 @@ def test_another_host_has_the_state_of_each_that_is_lost_with_all_ranks(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_job_that_ends_before_its_time_goes_on_in_the_next_one(
     tmp_path, monkeypatch, undisturbed
 ):

@@ -52,6 +52,7 @@ def arrays(*shapes):
 
 @pytest.mark.parametrize("device", ["interpreter:0", "cpu:0"])
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_has_the_values_and_gradients_of_the_unrolled_loop(device, reverse):
     """It carries two element types, reads a tensor from outside, once through a view, and takes two

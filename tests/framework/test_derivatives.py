@@ -149,6 +149,7 @@ def flat(value):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch.func imports
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr:UserWarning")  # its linearize
 @pytest.mark.parametrize("name", sample("functions of functions", list(FUNCTIONS), 6))

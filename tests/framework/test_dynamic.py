@@ -92,6 +92,7 @@ MODELS = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_training_step_of_any_size_is_compiled_twice(engine):
     """Beside one that is compiled for each size; of one model and two sizes, as that takes long."""
     seed = draw.stream("dynamic").randrange(1 << 32)
@@ -298,6 +299,7 @@ def test_tokens_without_their_last_one_pick_rows_at_every_length():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_programs_that_come_again_with_other_sizes_and_numbers_agree_with_pytorch():
     attention_of_any_width = 9226  # which kernels had taken for one of a known width
     for seed in (attention_of_any_width, *draw.sample("sized programs", range(10_000), 1)):

@@ -155,6 +155,7 @@ def test_experts_are_put_together_by_their_load(ranks):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("capacity", [None, 0.8])
 def test_experts_with_other_numbers_train_as_before(capacity):
     """Losses, and each expert's parameters and states under its new number."""

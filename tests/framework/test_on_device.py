@@ -7,7 +7,7 @@ import stack.framework as ht
 import stack.framework.functional as F
 from stack.framework import nn, optim
 
-pytestmark = [pytest.mark.slow, pytest.mark.device("cpu:0")]
+pytestmark = [pytest.mark.slow, pytest.mark.turns, pytest.mark.device("cpu:0")]
 
 
 def on_both(program, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from stack.framework import nn, optim
 from stack.framework.utils.checkpoint import checkpoint, checkpoint_sequential
 from stack.ops.behind import behind
 from stack.runtime import engine_for
-from tests.draw import stream, waits_its_turn
+from tests.draw import stream
 from tests.parallel import spread_gpt
 
 BLOCKS, ROWS, WIDTH = 3, 32, 16
@@ -70,6 +70,7 @@ def gathered(way):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_step_has_the_same_bits_in_less_memory():
     whole, kept = gathered(plain)
     again, least = gathered(checkpoint)
@@ -125,7 +126,7 @@ def whole():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("recomputed"), reason="another run does this")
+@pytest.mark.turns
 def test_a_step_within_a_budget_has_the_same_bits_and_a_lesser_one_is_refused():
     """Attention, too, is computed again, by the kernel that computed it first."""
     values, plan, _ = whole()
@@ -142,6 +143,7 @@ def test_a_step_within_a_budget_has_the_same_bits_and_a_lesser_one_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_values_that_wait_in_the_hosts_memory_have_the_same_bits():
     """Three eighths of the temporaries' bytes are enough; where the host has little room others are
     computed again."""
@@ -158,6 +160,7 @@ def test_values_that_wait_in_the_hosts_memory_have_the_same_bits():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_block_that_is_computed_again_has_the_same_bits_with_its_attention():
     values, plan, _ = whole()
     found, again, _ = within(None, way=checkpoint)

@@ -7,7 +7,7 @@ import torch
 import stack.framework as ht
 from tests.draw import stream
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 DEVICE = stream("spectral").choice(["cpu:0", "sunway:0"])
 
 

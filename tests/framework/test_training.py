@@ -142,6 +142,7 @@ def train_theirs(model, steps, half):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("half", [False, True])
 def test_a_small_gpt(half):
     ours, theirs = twins()

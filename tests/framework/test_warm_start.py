@@ -41,7 +41,7 @@ losses = [float(step(x, x[:, :4])).hex() for _ in range(3)]
 print(json.dumps([len(compiled), "stack.compiler.compile" in sys.modules, losses]))
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 
 
 @pytest.fixture

@@ -177,6 +177,7 @@ PLACES = [([0], [1]), ([0, 3], [1, 2]), ([1], [0, 2], [3])]
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("places", sample("where ranks are", PLACES, 1), ids=str)
 def test_each_kind_gives_what_the_contract_says(places):
     with children(*places) as made:
@@ -189,6 +190,7 @@ def test_each_kind_gives_what_the_contract_says(places):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("places", [([0], [1], [2]), ([2, 1], [0])], ids=str)
 def test_a_driver_that_joins_processes_does_what_it_takes_and_the_host_the_rest(places, tmp_path):
     with children(*places, seats=["a", "b", "c"], shelf=str(tmp_path)) as made:
@@ -200,6 +202,7 @@ def test_a_driver_that_joins_processes_does_what_it_takes_and_the_host_the_rest(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("seats", [["a", "b", "a"], ["a", "", "c"]], ids=str)
 def test_a_driver_joins_nobody_where_ranks_share_a_device_or_one_does_not_join(seats, tmp_path):
     with children([0], [1], [2], seats=seats, shelf=str(tmp_path)) as made:
@@ -209,6 +212,7 @@ def test_a_driver_joins_nobody_where_ranks_share_a_device_or_one_does_not_join(s
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_process_that_is_killed_in_a_call_of_the_driver_is_named_at_once(tmp_path):
     job = {"seats": ["a", "stuck", "c"], "shelf": str(tmp_path)}
     with children([0], [1], [2], timeout_s=300.0, **job) as made:
@@ -222,6 +226,7 @@ def test_a_process_that_is_killed_in_a_call_of_the_driver_is_named_at_once(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("killed", sample("who is killed", [0, 1], 1))
 def test_a_killed_process_is_named_at_once(killed):
     with children([0], [1], [2], timeout_s=300.0) as made:
@@ -237,6 +242,7 @@ def test_a_killed_process_is_named_at_once(killed):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("stopped", sample("who does not come", [0, 2], 1))
 def test_a_process_that_does_not_come_is_named_at_the_deadline(stopped):
     with children([0], [1], [2], timeout_s=3.0) as made:
@@ -250,6 +256,7 @@ def test_a_process_that_does_not_come_is_named_at_the_deadline(stopped):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_ranks_that_never_join_are_named():
     with children([0], [2], size=4, timeout_s=1.0) as made:
         for child in made:
@@ -257,6 +264,7 @@ def test_ranks_that_never_join_are_named():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_members_that_name_other_peers_are_refused():
     other = {"peers": ["tiny:0", "tiny:1", "tiny:7"]}
     with children([0], [1], size=3, each={1: other}) as made:
@@ -265,6 +273,7 @@ def test_members_that_name_other_peers_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_rank_that_another_process_has_is_refused():
     with children([0], [0], size=2, timeout_s=3.0) as made:
         said = sorted(child.line() for child in made)
@@ -273,6 +282,7 @@ def test_a_rank_that_another_process_has_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_calls_that_differ_fail_on_all():
     with children([0], [1], [2]) as made:
         assert [child.line() for child in made] == ["joined"] * 3
@@ -286,6 +296,7 @@ def test_calls_that_differ_fail_on_all():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("seats", [["", ""], ["a", "stuck"]], ids=["waits", "driver"])
 def test_an_abort_reaches_who_waits_here_and_elsewhere(seats, tmp_path):
     """Also in a call that the driver has begun."""
@@ -301,6 +312,7 @@ def test_an_abort_reaches_who_waits_here_and_elsewhere(seats, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_process_that_ends_well_takes_nothing_from_calls_that_are_done():
     with children([0], [1], timeout_s=300.0) as made:
         assert [child.line() for child in made] == ["joined"] * 2

@@ -23,6 +23,7 @@ OTHERS = 16
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_cases_in_one_process_and_in_several(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))

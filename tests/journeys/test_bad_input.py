@@ -10,7 +10,6 @@ import pytest
 
 import stack.framework as ht
 from stack.framework.checkpoints import TreeCheckpoints
-from tests.draw import waits_its_turn
 from tests.journeys.conftest import TEXT, Commands
 
 FULL_NBYTES = 40_000
@@ -38,17 +37,20 @@ def contents(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_text_is_missing(commands):
     commands.train(text="no/such/text").assert_clear_error("no/such/text", "No such file")
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_text_is_empty(commands, tmp_path):
     (tmp_path / "empty").write_text("")
     commands.train(text="empty").assert_clear_error("0 bytes", "--text")
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_folder_of_unequal_texts_is_too_short_for_one_of_its_parts(commands, tmp_path):
     (tmp_path / "texts").mkdir()
     for i in range(10):
@@ -57,6 +59,7 @@ def test_a_folder_of_unequal_texts_is_too_short_for_one_of_its_parts(commands, t
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_strategy_has_a_line_that_is_none(commands, tmp_path):
     (tmp_path / "mine.txt").write_text("axis data 1\n  paramters rows\n")
     ended = commands.train("--strategy", "mine.txt")
@@ -64,7 +67,7 @@ def test_the_strategy_has_a_line_that_is_none(commands, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("budget of memory"), reason="another run does this")
+@pytest.mark.turns
 def test_the_budget_cannot_be_met_and_the_least_that_is_told_can(commands):
     commands.train("--memory", "much").assert_clear_error("'much' is no number of MiB above 0")
     ended = commands.train("--memory", "0.01")
@@ -74,6 +77,7 @@ def test_the_budget_cannot_be_met_and_the_least_that_is_told_can(commands):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_folder_for_results_is_a_file(commands, tmp_path):
     (tmp_path / "out").write_text("precious")
     commands.train().assert_clear_error("--out out is a file")
@@ -81,6 +85,7 @@ def test_the_folder_for_results_is_a_file(commands, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_device_is_unknown_and_an_older_log_stays(commands, tmp_path):
     (tmp_path / "log.json").write_text("precious")
     ended = commands.train("--device", "nochip:0", "--json", "log.json")
@@ -89,18 +94,21 @@ def test_the_device_is_unknown_and_an_older_log_stays(commands, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_folder_of_the_trace_is_missing(commands):
     ended = commands.train("--trace", "nowhere/trace.json")
     ended.assert_clear_error("nowhere/trace.json", "create it")
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_there_is_no_checkpoint_to_resume(commands):
     ended = commands.train("--resume")
     ended.assert_clear_error("there is no whole checkpoint in file:", "out/checkpoints", "none")
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_checkpoint_to_resume_is_cut_short(commands, checkpoint):
     file = checkpoint / "model.safetensors"
     cut = file.read_bytes()[:5000]
@@ -111,6 +119,7 @@ def test_the_checkpoint_to_resume_is_cut_short(commands, checkpoint):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["foreign manifest", "another model", "another text"])
 def test_the_checkpoint_to_resume_is_foreign(commands, checkpoint, kind):
     more = {}
@@ -134,6 +143,7 @@ def limit_file_size():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_disk_is_full_when_a_checkpoint_is_written(commands, checkpoint):
     before = contents(checkpoint)
     assert len(before["model.safetensors"]) > FULL_NBYTES
@@ -146,6 +156,7 @@ def test_the_disk_is_full_when_a_checkpoint_is_written(commands, checkpoint):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_device_is_out_of_memory(commands):
     ended = commands.train("--steps", 2, env={"HAL_CPU_MEMORY": "150000"})
     ended.assert_clear_error("OutOfMemory: cpu:0 cannot give", "are free on the device")
@@ -201,6 +212,7 @@ sys.exit(tiny.train_gpt.main())
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_model_whose_layers_do_not_fit_ends_training_on_one_screen(commands, tmp_path):
     user = tmp_path / "user.py"
     user.write_text(BROKEN_MODEL.format(folder=str(Path(__file__).parent)))

@@ -15,6 +15,7 @@ NAMES = ["generate", "moe", "lora", *OF_DIGITS]
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", stream("examples").sample(NAMES, 1))
 def test_an_example_learns_and_draws(commands, name):
     from matplotlib import image  # noqa: PLC0415  not in each process that collects this

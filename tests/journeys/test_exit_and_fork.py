@@ -6,7 +6,7 @@ import pytest
 
 from tests.draw import sample
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 
 
 def devices(what, *others):

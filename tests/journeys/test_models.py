@@ -14,6 +14,7 @@ CHOSEN += [(DRAW.choice(("opencl:0", "sunway:0")), DRAW.choice(SMALL))]
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("device", "name"), CHOSEN, ids=[f"{i}-{device}" for i, (device, _) in enumerate(CHOSEN)]
 )

@@ -14,6 +14,7 @@ def exact():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_float32_losses_and_weights_are_pytorchs(exact):
     assert exact.loss < 1e-4
     assert exact.weight < 1e-3
@@ -22,6 +23,7 @@ def test_float32_losses_and_weights_are_pytorchs(exact):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_bfloat16_losses_are_those_of_pytorchs_autocast(exact):
     apart = compare(SMALL, rows=4, steps=20, dtype="bfloat16", text=(TEXT,))
     assert apart.loss < 2e-2

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw import waits_its_turn
 from tests.journeys.conftest import TEXT, TINY
 
 pytestmark = pytest.mark.slow
@@ -39,7 +38,7 @@ def lines(path):
     return [(line["step"], line["loss"]) for line in found if "loss" in line]
 
 
-@pytest.mark.skipif(waits_its_turn("killed at random"), reason="another run does this")
+@pytest.mark.turns
 def test_ranks_that_are_killed_at_random_steps_change_no_bit_of_the_losses(commands, tmp_path):
     """Once before anything is kept, and once after."""
     choose = random.Random(20261122)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.journeys.conftest import TEXT, TINY, wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 HAL = Path(sys.executable).with_name("hal")
 TWO = (HAL, "run", "-n", 2, "--devices", "cpu:0", TINY, "--out", "out", "--text", TEXT)
 

@@ -33,6 +33,7 @@ def added(request):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("device", ["cpu:0", "opencl:0", "sunway:0"])
 def test_an_added_operator_is_function_and_method_eager_and_captured_with_a_gradient(added, device):
     name, value, slope = added
@@ -61,6 +62,7 @@ def test_an_added_operator_has_its_in_place_form_text_and_refusals():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_sampled_tests_take_up_an_added_operator():
     files = ["reference", "gradient", "device"]
     command = [

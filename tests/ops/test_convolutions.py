@@ -92,6 +92,7 @@ def test_kernels_agree_with_the_interpreter(target: str, seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", COUNTS)
 def test_devices_agree_with_the_interpreter(name: str) -> None:
     rng = np.random.default_rng(stream(f"convolutions on {name}").randrange(1 << 30))
@@ -127,6 +128,7 @@ def test_strides_with_dilations_store_only_the_spread_weights(info: DeviceInfo) 
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "target"), sample("many weights", MANY, 4))
 def test_many_weights_are_laid_out_once(
     name: str, target: str, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,7 @@ def drawn():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "device", "most"), list(drawn()))
 def test_a_name_that_is_right_stays_right(name, device, most, monkeypatch):
     if device == "interpreter:0":

@@ -69,6 +69,7 @@ def test_of_nothing_the_first_elements_are_none(count):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("device", sample("order on a device", DEVICES, 1))
 def test_runs_are_merged_and_the_first_are_found_on_a_device(device):
     """Runs are merged, and rows do not fill the last one."""

@@ -37,6 +37,7 @@ def distance(a, b):
     return np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(a.astype(np.float64))
 
 
+@pytest.mark.turns("data on ranks")
 def test_ranks_compute_bit_for_bit_what_one_does_in_as_many_parts(worked):
     ranks, halves = loaded(worked[0] / "plain.npz"), loaded(worked[0] / "halves.npz")
     assert len(halves) > rank.STEPS * 15
@@ -44,6 +45,7 @@ def test_ranks_compute_bit_for_bit_what_one_does_in_as_many_parts(worked):
         np.testing.assert_array_equal(ranks[name], value, name)
 
 
+@pytest.mark.turns("data on ranks")
 def test_ranks_compute_what_one_does_with_the_whole_batch_at_once(worked):
     ranks, at_once = loaded(worked[0] / "plain.npz"), loaded(worked[0] / "at_once.npz")
     for name, value in at_once.items():
@@ -53,6 +55,7 @@ def test_ranks_compute_what_one_does_with_the_whole_batch_at_once(worked):
     assert sum((at_once[name] == ranks[name]).all() for name in weights) >= len(weights) / 2
 
 
+@pytest.mark.turns("data on ranks")
 def test_dropout_and_parts_of_a_batch_are_those_of_one_process(worked):
     ranks, whole = loaded(worked[0] / "dropout.npz"), loaded(worked[0] / "whole.npz")
     for name, value in whole.items():
@@ -60,6 +63,7 @@ def test_dropout_and_parts_of_a_batch_are_those_of_one_process(worked):
         assert distance(value, ranks[name]) < (1e-6 if exact else 1e-4), name
 
 
+@pytest.mark.turns("data on ranks")
 def test_gradients_and_values_are_shared_without_a_plan_too(worked):
     (_, first, flags, _), (_, *second, _) = worked[1]
     assert second == [first, flags]
@@ -70,6 +74,7 @@ def test_gradients_and_values_are_shared_without_a_plan_too(worked):
     assert weight_gradient.shape == weight.shape
 
 
+@pytest.mark.turns("data on ranks")
 def test_any_order_of_models_looks_and_exchanges_gives_what_one_process_does(worked):
     (values, first, ways), (others, second, same) = (unusual for *_, unusual in worked[1])
     assert values == others == [[1.5, 1.5], [0.5], [5.0]]
@@ -79,6 +84,7 @@ def test_any_order_of_models_looks_and_exchanges_gives_what_one_process_does(wor
         assert one + other == ht.rand(4).tolist()
 
 
+@pytest.mark.turns("data on ranks")
 def test_what_cannot_be_is_refused_on_every_rank(worked):
     for number, (refused, *_) in enumerate(worked[1]):
         assert "rank 0 has token.weight: float32[32, 16] where rank 1 has" in refused["width"]
@@ -92,6 +98,7 @@ def test_what_cannot_be_is_refused_on_every_rank(worked):
     assert any("none for 1.weight, 1.bias)" in refused["absent"] for refused, *_ in worked[1])
 
 
+@pytest.mark.turns("data on ranks")
 def test_captured_steps_that_begin_exchanges_in_two_orders_end_in_both_names(worked):
     """Else each rank would get one exchange's values for the other's, and nobody would know."""
     for refused, *_ in worked[1]:

@@ -95,6 +95,7 @@ NUMBER = st.integers(0, 5)
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STEPS)), NUMBER, NUMBER), min_size=1, max_size=7),

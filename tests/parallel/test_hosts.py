@@ -19,6 +19,7 @@ BY_LEVELS = "all_to_all=hierarchical all_to_all_v=hierarchical"
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("special", stream("levels").sample(("", "dropless"), 1))
 def test_tokens_go_to_experts_of_other_hosts_by_levels(special, monkeypatch):
     """Every all-to-all of a step, among two ranks on each of two hosts, gives what it means: those

@@ -160,6 +160,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(max_examples=15, deadline=None)
 @given(STEPS, st.integers(0, 2**32 - 1))
 def test_any_graph_of_exchanges_computes_what_the_interpreter_says(ranks, steps, seed):

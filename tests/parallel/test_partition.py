@@ -47,7 +47,7 @@ from stack.parallel.shadowed import shadow_steps
 from stack.parallel.solve import PRICE, Chooser
 from stack.parallel.strategy import AxisLayout, Strategy, context, data, expert, tensor, zero
 from stack.parallel.ways import Way, ways
-from tests.draw import sample, stream, waits_its_turn
+from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.parallel import spread_gpt
 from tests.parallel.spread_gpt import MEGATRON, STRATEGIES
@@ -176,6 +176,7 @@ SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 1)
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_step_on_ranks_is_the_step_of_one_device(name, cases):
     # These add a row's scores in another order, and a bias of keys has no gradient but rounding,
@@ -199,7 +200,7 @@ UNEVEN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", stream("uneven").sample(sorted(UNEVEN), 1))
-@pytest.mark.skipif(waits_its_turn("unequal shares"), reason="another run does this")
+@pytest.mark.turns
 def test_a_step_on_ranks_with_unequal_shares_is_the_step_of_one_device(name):
     case, strategy = Case("sgd", rows=6), UNEVEN[name]
     axis = next(a for a in strategy.axes if a.shares)
@@ -245,7 +246,7 @@ def test_experts_that_are_chosen_again_take_what_they_are_sent():
 @pytest.mark.slow
 @pytest.mark.parametrize("shadows", stream("shadows").sample((1, 2, spread_gpt.EXPERTS), 1))
 @pytest.mark.parametrize("special", stream("chosen").sample(("dropless", "one"), 1))
-@pytest.mark.skipif(waits_its_turn("chosen experts"), reason="another run does this")
+@pytest.mark.turns
 def test_experts_with_the_most_tokens_are_computed_where_these_are(special, shadows):
     """The step is that of one device, and where all tokens choose two experts that are shadowed no
     row travels: the counts that exchanges read are those of the ranks themselves."""
@@ -269,6 +270,7 @@ def test_experts_with_the_most_tokens_are_computed_where_these_are(special, shad
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("special", stream("parts").sample(("dropless", "one"), 1))
 def test_tokens_in_parts_are_computed_as_all_of_them(special):
     """In three parts, which no number of rows here is a multiple of. What they are multiplied by
@@ -345,6 +347,7 @@ def travelling_of(case, axes, layouts, cut, sends, name):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("ranks", stream("owners").sample((2, 4), 1))
 def test_matrices_of_shadowed_experts_are_sent_by_their_owners(ranks):
     """Of S bytes for n ranks these send (n - 1) (1 + 1 / n) S together, for the matrices of a layer
@@ -428,6 +431,7 @@ STAGES = [COUNTED] if isinstance(COUNTED, int) else []
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_sent_is_what_the_formulas_say(stage):
     """Bytes of data parallelism and ZeRO: of all parameters with the gaps of their array, and of
@@ -453,7 +457,7 @@ def test_what_is_sent_is_what_the_formulas_say(stage):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("kernels of a step"), reason="another run does this")
+@pytest.mark.turns
 def test_a_divided_step_launches_as_many_kernels_as_one_device_does():
     """Among ranks along their rows or in tensors, whichever is drawn."""
     strategy = stream("kernels").choice((data(2), tensor(2, MEGATRON)))

@@ -28,6 +28,7 @@ from tests.parallel import pipe
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
     drawn; and the bytes that are counted. Then steps within budgets of memory, under a pipeline or
@@ -301,6 +302,7 @@ def on_four_ranks(small, axes):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", stream("pipelines").sample(sorted(WITH), 2))
 def test_a_pipeline_goes_along_with_another_axis(name):
     """Loss, norm and new parameters, with dropout, on four ranks side by side."""
@@ -326,6 +328,7 @@ def test_a_pipeline_goes_along_with_another_axis(name):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_experts_without_a_capacity_go_along_with_a_pipeline():
     """Rows travel within each pass, as many as there are; so do the derivatives of those that a
     later pass needs. A chunk may end between a router and its experts."""
@@ -409,6 +412,7 @@ def test_what_is_captured_goes_on_when_values_are_whole_again():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_pipeline_leaves_the_buffers_and_gradients_that_backward_does():
     small, whole = Running(), Running()
     x = given() + np.arange(ROWS, dtype=np.float32)[:, None]

@@ -35,6 +35,7 @@ def worked(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.turns("exchanges on ranks")
 def test_values_and_gradients_are_those_of_one_process(worked):
     for found, wanted in zip(worked, spread.alone(), strict=True):
         for way in range(3):
@@ -44,6 +45,7 @@ def test_values_and_gradients_are_those_of_one_process(worked):
 
 
 @pytest.mark.slow
+@pytest.mark.turns("exchanges on ranks")
 def test_stages_of_a_pipeline_train_as_one_process_does(worked):
     for found, wanted in zip(worked, spread.whole_steps(), strict=True):
         for way in ("eager", "jit"):
@@ -52,6 +54,7 @@ def test_stages_of_a_pipeline_train_as_one_process_does(worked):
 
 
 @pytest.mark.slow
+@pytest.mark.turns("exchanges on ranks")
 def test_no_message_is_taken_for_another_one(worked):
     sender, receiver = worked[:2]
     np.testing.assert_array_equal(receiver["equal"], [[1, 0], [2, 1]])
@@ -64,6 +67,7 @@ def test_no_message_is_taken_for_another_one(worked):
 
 
 @pytest.mark.slow
+@pytest.mark.turns("exchanges on ranks")
 def test_what_does_not_fit_is_refused_before_it_begins(worked):
     for rank, found in enumerate(worked):
         shapes, axis, root, itself, rows, differ, *others = found["refused"]

@@ -105,6 +105,7 @@ def on_ranks(way, outputs, inputs, ranks, placement):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("mask", sample("masks", MASKS, 2))
 def test_attention_on_ranks_is_that_of_one(mask):
     ranks = stream(f"ranks of {mask}").choice((2, 4))
@@ -130,6 +131,7 @@ def test_attention_on_ranks_is_that_of_one(mask):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("sharing", [2, HEADS])
 def test_keys_and_values_that_heads_share_go_around_once(sharing):
     """Repeated by the program, or by the attention."""
@@ -169,6 +171,7 @@ def test_values_that_are_repeated_are_equal_and_known(make, axis, count):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_causal_ring_computes_nothing_that_no_row_sees():
     """Without gradients. Of 2 n chunks a rank has 2; 2 n + 1 products of one chunk by one are
     computed for them, of which 2 are masked in half."""

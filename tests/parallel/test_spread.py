@@ -14,7 +14,7 @@ from stack.framework import nn, optim
 from stack.parallel import Mesh, parallel
 from stack.parallel.divide import check_axes, check_patterns, in_order, layouts_of
 from stack.parallel.strategy import Strategy, data, pipeline
-from tests.draw import stream, waits_its_turn
+from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import spread_gpt
 
@@ -25,7 +25,7 @@ STEPS = 2
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("strategy"), reason="another run does this")
+@pytest.mark.turns
 def test_a_strategy_on_two_ranks_trains_as_one_device(tmp_path):
     name = stream("strategy").choice(NAMES)
     script, folder = Path(spread_gpt.__file__), Folder(tmp_path)

@@ -173,6 +173,7 @@ def test_axes_that_come_as_one_are_told_by_their_factors():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_one_graph_serves_all_sizes(engine):
     seed = stream("general").randrange(1 << 32)
     sys.stdout.write(f"seed {seed}\n")
@@ -210,6 +211,7 @@ class Prepared:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("build", [softmax, grown])
 def test_a_further_size_binds_nothing(build):
     prepared, rng = Prepared(), np.random.default_rng(0)
@@ -272,6 +274,7 @@ def test_what_was_compiled_is_told(engine):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_other_targets_have_sizes_as_data_too():
     """Groups of lanes or single ones, and a format that is no LLVM: two graphs of all in a run."""
     pytest.importorskip("pyopencl")

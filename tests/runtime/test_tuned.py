@@ -197,6 +197,7 @@ def computed(cache_dir, device_name="cpu:0"):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_an_engine_takes_what_was_chosen_and_computes_the_same(tmp_path, info):
     untuned, expected, before = computed(tmp_path)
     write_record(records_of(str(tmp_path), info), record_of(info))

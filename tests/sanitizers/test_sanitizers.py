@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.draw import sample, stream, waits_its_turn
+from tests.draw import sample, stream
 from tests.sanitizers.build import ROOT, Sanitizer, gcc
 from tests.sanitizers.run import obstacle, run, start
 
@@ -87,7 +87,7 @@ DRAWN = sample("sanitizers", RUNS, 1)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.skipif(waits_its_turn("sanitized"), reason="another run does this")
+@pytest.mark.turns("sanitized")
 def test_nothing_is_found(name):
     sanitizer, files = RUNS[name]
     skip_where_it_cannot_run(sanitizer)
@@ -128,7 +128,7 @@ def test_the_cpu_plugin_stands_many_threads(sanitizer, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("sanitized"), reason="another run does this")
+@pytest.mark.turns("sanitized")
 def test_the_modules_are_the_instrumented_ones():
     """Of the run above, whose modules GCC compiles just once."""
     sanitizer, _ = RUNS[DRAWN[0]]

@@ -152,6 +152,7 @@ def check(folder, states):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_crash_after_any_call_leaves_the_old_state_or_the_new_one(tmp_path, in_memory):
     root = tmp_path / "live"
     root.mkdir()

@@ -28,6 +28,7 @@ def loaded(where):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_damage_at_any_place_is_found_named_and_repaired_from_parity(tmp_path):
     saved(tmp_path, parity=1)
     survive(tmp_path, 60, seed=1)

@@ -7,6 +7,7 @@ from stack.storage import Checkpoints
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_ranks_that_are_killed_in_a_save_leave_the_old_state_or_the_new_one(tmp_path):
     old, new = kills(str(tmp_path), 2, size=2, seed=3)
     assert old + new == 2

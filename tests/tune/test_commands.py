@@ -105,6 +105,7 @@ def test_a_script_that_is_missing_is_an_error():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("status", ["0", "3"])
 def test_the_kernels_of_a_script_are_found_whatever_it_exits_with(tmp_path, status):
     script = tmp_path / "script.py"
@@ -119,6 +120,7 @@ def test_the_kernels_of_a_script_are_found_whatever_it_exits_with(tmp_path, stat
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_product_is_tuned_in_a_process_of_its_own(tmp_path):
     args = ["tune", "cpu:0", "--matmul", "2x2x8x3", "--budget", "200"]
     env = os.environ | {"HAL_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200"}

@@ -67,6 +67,7 @@ def no_process():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["cpu:0", "reference:0", "opencl:0"])
 def test_a_graphs_kernels_are_tuned_and_it_computes_the_same(name, tmp_path):
     usable(name)
@@ -94,6 +95,7 @@ def test_a_graphs_kernels_are_tuned_and_it_computes_the_same(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_blocks_of_groups_of_lanes_are_tuned(tmp_path):
     usable("opencl:0")
     lanes, request, found = {"lanes": "16"}, layer(20, 24, 12), []
@@ -109,6 +111,7 @@ def test_blocks_of_groups_of_lanes_are_tuned(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_what_was_measured_is_not_measured_again_unless_it_is_damaged(tmp_path):
     info, first, second, third = info_of("cpu:0"), [], [], []
     problems = problems_of([layer(8, 8, 8)], info)[:1]
@@ -132,6 +135,7 @@ def test_without_a_budget_nothing_is_measured_and_that_is_said(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_cache_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "tuned").write_text("a file where a folder should be")
     info = info_of("cpu:0")
@@ -144,6 +148,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_default_that_cannot_be_built_is_said_and_not_kept(tmp_path, monkeypatch):
     real = Target.writer
 

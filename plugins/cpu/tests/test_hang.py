@@ -154,6 +154,7 @@ def test_a_kernel_that_comes_on_is_no_hang(open_rig, texts, threads):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_kernel_that_waits_for_a_processor_is_no_hang(open_rig, texts):
     """Ten processes share one core with the worker, whose one piece then takes longer than the
     limit, and less of the processor's time."""
@@ -185,6 +186,7 @@ def test_a_kernel_that_waits_for_a_processor_is_no_hang(open_rig, texts):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("ending", ["", "device.close()", "device.reset()", "del device"])
 def test_a_process_with_a_stuck_kernel_ends_quietly(ending):
     code = f"""

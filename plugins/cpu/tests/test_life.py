@@ -246,6 +246,7 @@ def wait_for_ever():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_forked_child_is_told_and_the_parent_goes_on():
     code = (
         START
@@ -278,6 +279,7 @@ print(os.waitstatus_to_exitcode(status), device.wait((point,), 10, True))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "ending",
     [

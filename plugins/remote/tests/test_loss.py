@@ -109,6 +109,7 @@ AFTER = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_killed_server_is_a_lost_device_wherever_its_clients_are(serve):
     server = serve("cpu:0", HAL_CPU_DEVICES="2")
     killed = threading.Event()
@@ -145,6 +146,7 @@ def test_a_killed_server_is_a_lost_device_wherever_its_clients_are(serve):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_reset_connects_to_a_new_server(serve):
     old = serve("cpu:0", tcp=True)
     client = Client()
@@ -158,6 +160,7 @@ def test_a_reset_connects_to_a_new_server(serve):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_client_that_goes_leaves_the_server_to_others(serve):
     serve("cpu:0")
     gone, stays = Client(), Client()
@@ -174,6 +177,7 @@ CLOSES = 60
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_close_brings_what_was_copied_and_leaves_no_thread(serve):
     serve("cpu:0")
     threads = threading.active_count()

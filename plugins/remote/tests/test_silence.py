@@ -118,6 +118,7 @@ def fills(opened):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("order", ["computes", "holds the lock"])
 def test_a_server_that_is_busy_for_long_is_not_lost(server, order):
     with hal.open("remote:0") as opened:
@@ -130,6 +131,7 @@ def test_a_server_that_is_busy_for_long_is_not_lost(server, order):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_device_that_opens_for_long_is_not_lost(server):
     server.begin("opens slowly")
     assert server.line() == "is through"
@@ -139,6 +141,7 @@ def test_a_device_that_opens_for_long_is_not_lost(server):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_server_that_takes_nothing_for_long_gets_it_later(server):
     """Far more than a connection holds, so that the sender waits for the server, too."""
     with hal.open("remote:0") as opened:
@@ -168,6 +171,7 @@ STOPS = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
 def test_a_server_that_hangs_is_lost(server, stop):
     opened = hal.open("remote:0")
@@ -185,6 +189,7 @@ def test_a_server_that_hangs_is_lost(server, stop):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_server_that_is_killed_while_it_is_busy_is_lost(server):
     opened = hal.open("remote:0")
     server.begin("computes")

@@ -30,6 +30,7 @@ def works():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_another_secret_is_refused_in_words(serve, tmp_path, monkeypatch):
     serve("cpu:0", tcp=True)
     assert works()
@@ -57,6 +58,7 @@ NOISES = (
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_strangers_harm_nobody(serve):
     serve("cpu:0", tcp=True)
     host, _, port = places()[0].address.rpartition(":")
@@ -108,6 +110,7 @@ class Path:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_caller_that_is_dropped_for_strangers_comes_again(serve, monkeypatch):
     serve("cpu:0", tcp=True)
     path = Path(places()[0].address, lambda data: data, dropped=2)
@@ -150,6 +153,7 @@ def ask_often(device, point):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("change", [Flip, Twice])
 def test_what_somebody_on_the_way_changes_or_repeats_ends_the_connection(
     serve, monkeypatch, change
@@ -179,6 +183,7 @@ with socket.socket(socket.AF_UNIX) as link:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_another_user_of_this_machine_is_not_heard(serve, tmp_path):
     serve("cpu:0")

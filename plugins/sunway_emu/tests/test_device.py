@@ -267,6 +267,7 @@ def held():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_devices_that_are_dropped_without_a_close_leave_nothing(plugin, emulator):
     gc.collect()  # what tests before this one dropped is not counted
     (before, open_before, space_before), threads = held(), threading.active_count()
@@ -332,6 +333,7 @@ def sessions(plugin, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_what_is_kept_and_cannot_be_loaded_is_built_anew(plugin, tmp_path):
     """Each entry of a cache in turn is replaced by others with a right seal."""
     whole = sessions(plugin, tmp_path)

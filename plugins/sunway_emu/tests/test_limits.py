@@ -35,6 +35,7 @@ def said(limit, *start, comment=200_000, **environment):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("count", [10, 13])
 def test_too_few_descriptors_are_told_in_words(count):
     text = said(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({count}, {count}))")
@@ -44,6 +45,7 @@ def test_too_few_descriptors_are_told_in_words(count):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer needs addresses of its own")
 def test_too_little_address_space_is_told_in_words():
     text = said("resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))")
@@ -52,6 +54,7 @@ def test_too_little_address_space_is_told_in_words():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_full_folder_for_temporary_files_is_told_in_words(tmp_path):
     unshare = shutil.which("unshare")
     mount = f'mount -t tmpfs -o size=16k tmpfs {tmp_path} && TMPDIR={tmp_path} exec "$@"'
@@ -70,6 +73,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({nbytes}, {nbytes}))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("nbytes", [1000, 10_000])
 def test_files_that_are_too_small_for_the_compiler_are_no_fault_of_the_program(nbytes):
     small = {**os.environ, "HAL_SUNWAY_MEMORY": "500"}
@@ -90,6 +94,7 @@ def test_figures_that_no_chip_has_are_refused(text):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("nbytes", ["0x7fffffffffffffff", "-1", "262145"])
 def test_more_scratchpad_than_there_is_is_refused(run, nbytes):
     from hal_plugin_sunway.coregroup import CoreGroupFailure  # noqa: PLC0415
@@ -100,6 +105,7 @@ def test_more_scratchpad_than_there_is_is_refused(run, nbytes):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_strides_that_wrap_around_are_refused(run):
     from hal_plugin_sunway.coregroup import CoreGroupFailure  # noqa: PLC0415
 

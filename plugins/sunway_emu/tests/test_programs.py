@@ -202,6 +202,7 @@ def test_equal_runs_take_equal_time(bench):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_matrix_product_is_one(bench):
     n, generator = 768, np.random.default_rng(1)
     a, b = (generator.integers(-4, 5, (n, n)).astype(float) for _ in range(2))
@@ -214,6 +215,7 @@ def test_the_matrix_product_is_one(bench):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("fused", [False, True])
 def test_attention_is_what_its_formula_says(bench, fused):
     n, generator = 1024, np.random.default_rng(2)

@@ -9,7 +9,7 @@ from tests.draw import sample
 from tests.hosted.joins import install
 from tests.launch.running import Folder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 ROOT = Path(__file__).parents[3]
 
 

@@ -22,6 +22,7 @@ PRIVATE = "[g.all_reduce(x) for x in [np.zeros(1 << 20)] for _ in range(10**6)][
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("victim", [0, 1, 2])
 @pytest.mark.parametrize("code", [LONG, PRIVATE, "g.barrier()"])
 def test_a_killed_rank_is_named_to_all(victim, code):
@@ -73,6 +74,7 @@ KEEP_SOCKETS = """[
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.skipif(bool(no_watchers()), reason=no_watchers())
 def test_the_end_of_a_rank_is_heard_before_its_connections_end():
     with running(3) as ranks:
@@ -92,6 +94,7 @@ def test_the_end_of_a_rank_is_heard_before_its_connections_end():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_stopped_rank_is_named_to_all_and_learns_it():
     with running(3, deadline_s=20.0) as ranks:
         for rank in (0, 2):
@@ -105,6 +108,7 @@ def test_a_stopped_rank_is_named_to_all_and_learns_it():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_rank_that_is_busy_in_python_is_not_lost():
     keep = "__import__('sys').setswitchinterval(60), t := time.monotonic()"
     busy = "all(time.monotonic() < t + 3 for _ in iter(int, 1))"  # silent for 2 s is lost

@@ -22,6 +22,7 @@ SHRINK = "[globals().update(g=g.shrink()), (g.rank, g.size, g.all_reduce(np.ones
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("victim", [0, 2])
 def test_survivors_of_a_kill_go_on(victim):
     with running(3) as ranks:
@@ -39,6 +40,7 @@ def test_survivors_of_a_kill_go_on(victim):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_rank_that_was_stopped_is_left_out_and_told():
     with running(3, deadline_s=20.0) as ranks:
         for rank in (0, 1):

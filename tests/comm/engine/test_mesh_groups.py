@@ -28,6 +28,7 @@ def in_job(failed):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("victim", range(8))
 def test_a_killed_rank_is_named_to_ranks_that_share_no_group_with_it(victim):
     others = set(range(8)) - {victim}
@@ -46,6 +47,7 @@ def test_a_killed_rank_is_named_to_ranks_that_share_no_group_with_it(victim):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_group_that_is_aborted_ends_those_of_its_mesh_and_no_other():
     with running(4) as ranks:
         ranks.ask_all(JOINED.replace("(4, 2, 1)", "(2, 1)"))

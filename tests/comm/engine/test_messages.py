@@ -58,6 +58,7 @@ def large(group, n, shared):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("n", [131_072, 600_001])  # just so large, and what is written past caches
 def test_large_messages_of_memory_that_others_map_arrive_whole(n):
     """Between all pairs in both directions side by side, and again in the same memory."""
@@ -87,6 +88,7 @@ ATTACH = 2 << 20
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("nbytes", [ATTACH - 1, ATTACH, ATTACH + 65])
 def test_large_private_messages_arrive_whole(nbytes):
     """Both ways at once, several under way, at odd places, into private and mapped memory; what a
@@ -124,6 +126,7 @@ def test_large_private_messages_arrive_whole(nbytes):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_private_message_that_is_kept_is_read_before_its_sender_goes_on():
     n = ATTACH // 8
 
@@ -145,6 +148,7 @@ def test_a_private_message_that_is_kept_is_read_before_its_sender_goes_on():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "fill",
     [

@@ -156,6 +156,7 @@ STREAMED = 4 << 20
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("most", [STREAMED - 1, STREAMED, STREAMED + 65])
 @pytest.mark.parametrize(("size", "shared"), [(2, True), (3, True), (2, False)])
 def test_large_parts_wherever_they_lie(crew_of, size, shared, most):
@@ -269,6 +270,7 @@ PIECE = 32 << 10
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("n", [PIECE - 1, 16 * PIECE + 1, 61 * PIECE, (2 << 20) + 5])
 @pytest.mark.parametrize("size", [2, 3])
 def test_private_memory_is_told_from_each_root_wherever_it_lies(crew_of, size, n):

@@ -19,6 +19,7 @@ from tests.comm.engine.ranks import TOKEN, WAIT_S, running
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_second_process_with_a_ranks_number_is_refused_and_harms_nobody():
     """While the others are awaited, and once the group has met."""
     with running(2) as ranks:
@@ -48,6 +49,7 @@ def test_a_process_that_has_joined_is_refused_by_other_words():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_store_is_as_before_once_groups_are_closed():
     with crews((0, 1)) as [crew], ThreadPoolExecutor(2) as pool:
         before = crew.store.usage()
@@ -102,6 +104,7 @@ def test_a_rank_whose_key_has_gone_again_is_named():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_the_keys_of_a_process_that_is_killed_go_with_it():
     with running(2) as ranks:
         address = ranks.ask(0, "address")

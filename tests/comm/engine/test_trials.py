@@ -15,16 +15,19 @@ def fine(told):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_survivors_of_kills_go_on_and_leave_nothing_open():
     assert fine(run(4, "kill"))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_survivors_of_a_stopped_rank_go_on():
     assert fine(run(1, "stop", deadline_s=10.0))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_survivors_of_kills_on_other_hosts_go_on_and_leave_nothing_open():
     assert fine(run(2, "kill", count=2, size=4))

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from hal.core.errors import InvalidCall
 from hal_tools.cli import main
 from stack.comm.engine.choice import ENGINE_VARIABLE, joined
-from tests.draw import waits_its_turn
 
 LAUNCHER = shutil.which(
     "mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -50,7 +49,7 @@ def run(*words):
 
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.skipif(waits_its_turn("MPI"), reason="another run does this")
+@pytest.mark.turns
 def test_all_operations_and_failures():
     done = run(*CASES, "end")
     assert done.returncode == 0, done.stderr

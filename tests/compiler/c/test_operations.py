@@ -40,6 +40,7 @@ def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", sample("exact in C", DType, 8))
 def test_operations_are_exact(dtype: DType) -> None:
     b = Builder("exact")
@@ -71,6 +72,7 @@ def test_operations_are_exact(dtype: DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_conversions_are_exact() -> None:
     b = Builder("convert")
     buffers = {}
@@ -89,6 +91,7 @@ def test_conversions_are_exact() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16, DType.BF16])
 def test_functions_are_close(dtype: DType) -> None:
     b = Builder("close")
@@ -107,6 +110,7 @@ def test_functions_are_close(dtype: DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16])
 def test_sines_of_few_or_many_large_arguments(dtype: DType) -> None:
     b = Builder("sines")
@@ -121,6 +125,7 @@ def test_sines_of_few_or_many_large_arguments(dtype: DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_atomics_on_equal_indices_of_many_instances() -> None:
     b = Builder("atomic")
     buffers = {}
@@ -138,6 +143,7 @@ def test_atomics_on_equal_indices_of_many_instances() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.I8, DType.BOOL])
 def test_reductions_and_scans(dtype: DType) -> None:
     b = Builder("along")

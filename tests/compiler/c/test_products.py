@@ -23,6 +23,7 @@ def small(dtype: DType, count: int) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("narrow", "dtype"),
     [
@@ -55,6 +56,7 @@ def test_products_alone_and_in_loops(narrow: DType, dtype: DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("sizes", [(37, 29, 41), (8, 300, 16)])
 def test_the_compilers_matmul(sizes: tuple[int, int, int]) -> None:
     m, k, n = sizes

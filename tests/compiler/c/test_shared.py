@@ -75,6 +75,7 @@ def test_pointwise_is_by_the_same_element() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_loops_of_values_that_need_each_other_agree() -> None:
     b = Builder("carried")
     x, y = b.buffer("x", F32), b.buffer("y", F32, writes=True)

@@ -22,6 +22,7 @@ def test_it_is_small():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["softmax", "softmax_bf16", "layer_norm", "adamw"])
 def test_kernels_compute_what_the_interpreter_does(name):
     graph, updates = GRAPHS[name]

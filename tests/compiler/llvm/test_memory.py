@@ -59,6 +59,7 @@ def spread(strides: tuple[int, ...], fixed: bool, b: Builder) -> tuple[list[Oper
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @few
 @given(layouts(), TYPES, REGISTERS, st.booleans(), st.data())
 def test_strided_blocks_with_limits(layout, dtype, nbytes, fixed, data) -> None:

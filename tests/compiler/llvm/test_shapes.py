@@ -87,6 +87,7 @@ def test_reshape(shapes, dtype, nbytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @many
 @given(st.lists(st.integers(1, 19), min_size=2, max_size=2), TYPES, REGISTERS)
 def test_transpose_of_matrices(shape, dtype, nbytes) -> None:
@@ -129,6 +130,7 @@ def test_broadcast(shapes, dtype, nbytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @many
 @given(
     st.lists(st.integers(1, 21), min_size=1, max_size=3),
@@ -145,6 +147,7 @@ def test_reduce(shape, data, dtype, nbytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @many
 @given(
     st.lists(st.integers(1, 21), min_size=1, max_size=2),
@@ -173,6 +176,7 @@ def test_reductions_propagate_nan_and_start_from_the_identity() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @many
 @given(
     st.integers(1, 7),

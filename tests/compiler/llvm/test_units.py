@@ -94,6 +94,7 @@ def packed(
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
 def test_code_for_a_unit(layouts: str) -> None:
     """Accumulators stay in registers: as many instructions as products of a step, none of them with

@@ -40,6 +40,7 @@ def column_sums(x):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("made", [added, turned, row_sums, column_sums])
 def test_what_moves_data_goes_at_the_memorys_rate(tmp_path, made):
     report = tmp_path / "report.jsonl"
@@ -78,6 +79,7 @@ def transposed(x):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("made", "others", "enough"),
     [(softmax, 0, 16.5), (weighted_norm, 2, 16.5), (transposed, 0, 19.5)],

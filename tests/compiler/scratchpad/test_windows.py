@@ -31,6 +31,7 @@ NBYTES = 1 << 16
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(
     max_examples=12,
     deadline=None,

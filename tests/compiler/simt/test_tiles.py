@@ -31,6 +31,7 @@ from tests.compiler.simt.machine import run
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_along_both_axes_of_a_wide_tile() -> None:
     b, shape = Builder("along"), (3, 50)
     x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, writes=True)
@@ -53,6 +54,7 @@ def test_along_both_axes_of_a_wide_tile() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("narrow", "dtype", "lanes"),
     [(DType.BF16, DType.F32, 64), (DType.I8, DType.I32, 256)],
@@ -76,6 +78,7 @@ def test_products_alone_and_in_loops(narrow: DType, dtype: DType, lanes: int) ->
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("lanes", [16, 64])
 def test_memory_that_instances_and_lanes_share(lanes: int) -> None:
     b = Builder("shared")

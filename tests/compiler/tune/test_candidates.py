@@ -38,6 +38,7 @@ GROUPS = replace(SIMD, limits=replace(SIMD.limits, vector_nbytes=0, lanes=32))
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(max_examples=25, deadline=None)
 @given(SHAPES, DEVICES)
 def test_candidates_of_a_product_nest_and_fit(shape, info):
@@ -134,6 +135,7 @@ def small(schedule):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("info", [SMALL, GROUPS], ids=["cores", "groups"])
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
 @settings(max_examples=4, deadline=None)
