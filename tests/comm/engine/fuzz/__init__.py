@@ -19,7 +19,7 @@ def build(folder: Path) -> Path:
     program = folder / "fuzz"
     left_out = _INCLUDED | _OF_PYTHON
     sources = [str(path) for path in NATIVE.glob("*.c") if path.name not in left_out]
-    flags = [*Sanitizer.ADDRESS.flags, "-fno-sanitize-recover=all", "-O1", "-std=gnu11", "-pthread"]
+    flags = [*Sanitizer.ADDRESS.flags, "-fno-sanitize-recover=all", "-O0", "-std=gnu11", "-pthread"]
     command = [str(gcc()), *flags, f"-I{NATIVE}", str(HARNESS), *sources, "-o", str(program)]
     subprocess.run(command, check=True, timeout=BUILD_S)
     return program
