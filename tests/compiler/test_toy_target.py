@@ -22,7 +22,7 @@ from tests.draw import sample
 
 PLUGIN = "from tests.compiler.toy.machine import enumerate_devices, open_device\n"
 MOST_LINES = 350
-CASES = 80
+CASES = 40
 """Of nearly 500, drawn anew for each commit; $HAL_TEST_ALL=1 takes all."""
 
 
@@ -44,6 +44,7 @@ def test_it_is_small():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_it_passes_the_kernels_of_the_suite():
     setting = Setting("toy:0", ("toy:0",), registry=hal.Registry)
     cases = sample("toy", chosen(Choice(groups=("E",))), CASES)

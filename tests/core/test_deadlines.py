@@ -19,7 +19,7 @@ PYTHON = [
     "examples/**/*.py",
 ]
 DRAWN = ["plugins/*/tests/**/*.py", "benchmarks/**/*.py", "tests/**/*.py"]
-"""Of which nobody's work waits: each run reads one file of four of them."""
+"""Of which nobody's work waits: each run reads one file of eight of them."""
 NATIVE = ["plugins/*/src/**/native/*.c", "stack/**/native/*.c"]
 CPU = "plugins/cpu/src/hal_plugin_cpu/native"
 
@@ -87,7 +87,7 @@ def row_of(path, wait):
 @pytest.mark.slow
 def test_no_wait_in_the_tree_lacks_a_deadline():
     others = files(DRAWN)
-    drawn = sample("waits", others, len(others) // 4)
+    drawn = sample("waits", others, len(others) // 8)
     waits = found(files(PYTHON) + drawn, waits_in) + found(files(NATIVE), native_waits_in)
     wrong = [
         f"{path}:{wait.line}: `{wait.code.splitlines()[0]}` can wait for ever; {wait.advice}"

@@ -23,7 +23,7 @@ REPEATED = {
     for name, red in FIRST.items()
     if red["outcome"] == "fail" and not red.get("slow")
 }
-DRAWN = sample("mutants", REPEATED, 100)
+DRAWN = sample("mutants", REPEATED, 60)
 """Run again in each run; `python -m tests.mutants.table` runs all."""
 
 

@@ -34,7 +34,7 @@ LEAST = 8
 
 KERNELS = [(op, d) for op, d in EVERY if OPS[op].kind is not OpKind.LOOP]
 """A loop is run by a plan, kernel by kernel."""
-CHOSEN = sample("texts in C", KERNELS, 75)
+CHOSEN = sample("texts in C", KERNELS, 40)
 """Drawn in each run: all of them cost a minute."""
 
 LOWERINGS = {"groups": (groups_of(32), in_groups), "alone": (SIMD, alone)}

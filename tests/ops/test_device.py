@@ -45,7 +45,7 @@ def evaluate(request):
         yield run
 
 
-CHOSEN = sample("on a device", EVERY, 60)
+CHOSEN = sample("on a device", EVERY, 40)
 """Drawn in each run: all of them cost minutes."""
 
 
@@ -96,6 +96,7 @@ def engine(request):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("engine", "op"),
     sample("on others", [(t, op) for t in TARGETS for op in SAMPLED if has_turn(t, op)], MOST),
@@ -119,7 +120,7 @@ def test_other_devices_compute_what_the_reference_says(request, engine, op, data
     assert_close(engine.get(array), expected, n.dtype)
 
 
-@pytest.mark.parametrize("op", sample("gradients on a device", SLOPED, 30))
+@pytest.mark.parametrize("op", sample("gradients on a device", SLOPED, 20))
 @settings(FEW, max_examples=3)
 @given(data=st.data())
 def test_device_computes_the_gradient_as_the_interpreter_does(evaluate, op, data):
@@ -144,6 +145,7 @@ def test_inputs_and_constants_come_back_as_they_are(evaluate):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @settings(FEW, max_examples=40)
 @given(graph=graphs())
 def test_device_computes_random_graphs_as_the_interpreter_does(evaluate, graph):
@@ -232,6 +234,7 @@ LARGE = {
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("name", LARGE)
 def test_device_computes_large_cases(evaluate, name):
     n, inputs = LARGE[name]()

@@ -18,12 +18,12 @@ from tests.ops.cases import SAMPLED, Maker, drawn
 SLOPED = sorted(name for name in SAMPLED if OPS[name].gradient is not None)
 STOPPING = {"detached"}
 """Through which no derivative flows, whatever its slope."""
-COMPARED = sample("slopes", [op for op in SLOPED if op != "cast"], 30)
+COMPARED = sample("slopes", [op for op in SLOPED if op != "cast"], 20)
 """Drawn in each run, as `TYPED` is: hypothesis alone takes seconds for all of them."""
 TYPED = sample(
     "types of gradients",
     [(op, d) for op in SLOPED for d in sorted(d for d in DType if d.is_float)],
-    120,
+    60,
 )
 FLAT = [op for op in SAMPLED if op not in {*SLOPED, *STOPPING} and DType.F64 in OPS[op].dtypes]
 STEP = 1e-6

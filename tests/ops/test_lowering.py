@@ -15,7 +15,7 @@ from tests.ops.cases import Maker, drawn
 from tests.ops.tolerance import assert_close
 
 EACH = [(op, d) for op, r in OPS.items() if r.lower for d in sorted(r.dtypes)]
-LOWERED = sample("lowering", EACH, 80)
+LOWERED = sample("lowering", EACH, 50)
 """Drawn in each run."""
 
 

@@ -14,7 +14,7 @@ from tests.ops.tolerance import assert_close
 from tests.ops.torch_truth import TYPES, from_torch, to_torch, truth_of
 
 EACH = [(op, d) for op, d in EVERY if d in TYPES and truth_of(op)]
-KNOWN = sample("reference", EACH, 60)
+KNOWN = sample("reference", EACH, 40)
 """Drawn in each run: all of them cost a minute."""
 
 

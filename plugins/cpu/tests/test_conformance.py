@@ -14,7 +14,7 @@ import pytest
 
 from tests.draw import stream
 
-SAMPLE = 50
+SAMPLE = 30
 HAL = str(Path(sys.executable).with_name("hal"))
 
 
