@@ -165,6 +165,12 @@ class Group(Collectives[Array]):
             return super().receive(array, source, tag)
         return self._member.passed(code, array)
 
+    def meet(self, name: str) -> None:
+        """All ranks come to this, each when it has received what it was sent, and call it so.
+        Raises CallMismatch, on all of them, where one sends or awaits a message instead: it would
+        wait for it until its deadline."""
+        self._member.meet(name)
+
     def abort(self) -> None:
         """End the group: operations that run or come raise on all ranks. Does not block, and may
         be called from any thread and again."""

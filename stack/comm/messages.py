@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
-
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind
+from stack.comm.engine.names import tag_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Messages:
     @property
     def tag(self) -> int:
         """What tells messages of two names apart: 31 bits."""
-        return zlib.crc32(self.name.encode()) >> 1 if self.name else 0
+        return tag_of(self.name)
 
     def to(self, rank: int) -> int | None:
         """The rank that this one sends to."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,10 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What an error calls a function: its type, where it has no name, as a partial one has none."""
+    """What an error calls a function: that of which a partial one is made, and its type where it
+    has no name."""
+    while isinstance(function, partial):
+        function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
 
 

@@ -243,10 +243,18 @@ class Parallel:
 
     def _agree_on(self, function: str, request: GraphRequest) -> None:
         """Raise InvalidCall on all ranks where they have captured different functions."""
-        engine(self._device).sync()
         agree_on_function(self._agreement(Meeting.TRACE), self._model, function, request)
 
+    def _meet(self, meeting: Meeting) -> None:
+        """All ranks come to this, with what they have begun done. Those of a pipeline wait for
+        messages in lanes of their own, where nobody would hear that another one has come here."""
+        engine(self._device).sync()
+        for lane in self._lanes.values():
+            if lane.group is not None:
+                lane.group.meet(meeting)
+
     def _agreement(self, meeting: Meeting) -> Agreement:
+        self._meet(meeting)
         joined = [line.group for line in self._lines if line.group is not None]
         return Agreement(joined, self.rank, meeting)
 
@@ -306,6 +314,7 @@ class Parallel:
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
         found = flag
+        self._meet(Meeting.FLAG)
         for line in self._lines:
             if line.group is not None:
                 every = line.group.all_gather(np.array([found]), name=Meeting.FLAG)
@@ -401,6 +410,8 @@ class Parallel:
         read = {cell: leaf for cell, leaf in self._parts.items() if leaf in below.fed}
         kept = {leaf: store.arrays[leaf] for leaf in read.values()}
         try:
+            if any(p != WHOLE for cell in read for p in self._layouts[cell]):
+                self._meet(Meeting.GIVEN)
             for cell, leaf in read.items():
                 self._keep(leaf, self._whole(cell, kept[leaf], Meeting.GIVEN))
             isolate(cell for cell in changes if cell.node not in store.arrays)

@@ -11,6 +11,7 @@ import torch
 import stack.framework as ht
 from stack.framework import nn, optim, store
 from stack.framework.cell import here
+from stack.framework.errors import name_of
 
 
 def test_a_captured_function_computes_the_same(draw_floats):
@@ -500,6 +501,14 @@ def test_what_has_no_name_of_its_own_is_captured():
         captured = ht.jit(function)
         assert captured(x).tolist() == function(x).tolist()
         assert captured.traced == 1
+
+
+def test_a_partial_function_is_called_what_it_is_made_of():
+    def total(scale, shift, x):
+        return x.sum()
+
+    assert name_of(partial(partial(total, 2), 3)) == "total"
+    assert name_of(partial(ht.nn.Linear(2, 2))) == "Linear"
 
 
 def test_known_values_of_overwritten_state_are_forgotten():

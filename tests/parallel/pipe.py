@@ -5,6 +5,7 @@ other axes. Without `hal run` it says how far what was written is from the one p
 import copy
 import re
 import sys
+import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -466,9 +467,10 @@ def one_step(net, optimizer, spread):
     return loss
 
 
-def alone_on_rank_1(rank):
-    """What both ranks are told where rank 1 alone makes an optimizer behind `parallel`, gets the
-    whole model, or steps, and rank 0 goes on to the next step or to the end."""
+def alone_on_a_rank(rank):
+    """What both ranks are told, and when, where rank 1 alone, or either one of a pipeline, makes an
+    optimizer behind `parallel`, gets the whole model, calls a function first, or steps, and the
+    other one goes on to the next step or to the end."""
 
     def make(net, spread, step):
         optim.SGD([net[0].bias], lr=0.1)
@@ -484,19 +486,25 @@ def alone_on_rank_1(rank):
         step().item()
 
     said = []
-    for own, go in ((make, True), (gather, True), (first, True), (again, False)):
+    stages = pipeline(2, "1f1b 2", {"0.*": 0, "*": 1})
+    cases = [(own, zero(3, 2), 1, own is not again) for own in (make, gather, first, again)]
+    for one in (0, 1):
+        cases += [(own, stages, one, own is not again) for own in (make, gather, first, again)]
+    for own, strategy, one, go in cases:
         net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
+        begun_s = time.monotonic()
         try:
-            with parallel(net, Mesh.present(data=2), zero(3, 2), optimizer) as spread:
+            with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
                 step = ht.jit(partial(one_step, net, optimizer, spread))
                 step().item()
-                if rank:
+                begun_s = time.monotonic()
+                if rank == one:
                     own(net, spread, step)
                 if go:
                     step().item()
         except HalError as error:
-            said.append(str(error))
+            said.append(f"{time.monotonic() - begun_s:.0f} s: {error}")
     return {"said": said}
 
 
@@ -547,7 +555,7 @@ if __name__ == "__main__":
         elif name == "apart":
             found = apart(rank)
         elif name == "alone":
-            found = alone_on_rank_1(rank)
+            found = alone_on_a_rank(rank)
         elif name == "broken":
             found = raising(rank, break_device)
         elif name in COMPOSED:

@@ -93,6 +93,12 @@ class Engine(ABC):
         return self.message(kind, dtype, array, peer, tag).finish()
 
     @abstractmethod
+    def meet(self, name: str) -> None:
+        """All ranks have received what they were sent, and come to what they call so. An engine
+        that sees what others send raises CallMismatch on them where one sends or awaits another
+        message instead."""
+
+    @abstractmethod
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array of zeros in memory that is best for calls; it lives as long as it is used."""
 

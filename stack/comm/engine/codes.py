@@ -11,7 +11,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.library import lib
-from stack.comm.engine.names import name_of
+from stack.comm.engine.names import is_known, name_of
 
 
 class BitReduce(Enum):
@@ -41,9 +41,15 @@ REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.RED
 def call_in_words(call: Any) -> str:
     """A native call: "call 3: reduce (sum) of 8 f32, root 1", and what it is for, if that is
     said."""
+    to = f" to rank {call.root}" if call.root >= 0 else ""
+    if call.digest & lib.HE_MEETING and call.kind == lib.HE_SEND:
+        what = name_of(call.digest & ~lib.HE_MEETING)
+        return f"message {call.sequence}{to} that it has come to {what}"
     tag = f", tag {call.digest}" if call.digest else ""
+    if call.digest and is_known(call.digest):
+        tag += f" ({name_of(call.digest)})"
     if call.kind == lib.HE_SEND:
-        return f"message {call.sequence} to rank {call.root} of {_elements(call)}{tag}"
+        return f"message {call.sequence}{to} of {_elements(call)}{tag}"
     if call.kind == lib.HE_RECV:
         return f"message {call.sequence} from any rank of {_elements(call)}{tag}"
     kind = KIND_OF[call.kind]

@@ -125,6 +125,9 @@ class Words:
                 who = "this rank" if rank == self.rank else self.who(rank)
             says, kind, error = _ELSEWHERE.get(failure.code & ~lib.HE_ELSEWHERE, _ENDED_ELSEWHERE)
             text = says.format(who=who, heartbeat_s=self.heartbeat_s)
+            if failure.code & ~lib.HE_ELSEWHERE == lib.HE_DIFFERS:
+                ours, theirs = call_in_words(failure.ours), call_in_words(failure.theirs)
+                text += f", {theirs} where there was {ours}; {EQUAL_CALLS}"
             if failure.code & ~lib.HE_ELSEWHERE in _BY_ITSELF and who != "this rank":
                 text += self._why(failure.detail)
             if failure.rank != self.rank:

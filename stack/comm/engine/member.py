@@ -19,7 +19,7 @@ from stack.comm.choose.predict import Element
 from stack.comm.engine.base import Array, Engine, PassNow, Work
 from stack.comm.engine.buffers import readable, writable
 from stack.comm.engine.call import NativeCall, address_of
-from stack.comm.engine.codes import KIND_OF
+from stack.comm.engine.codes import KIND_OF, NUMPY_CODES
 from stack.comm.engine.failures import Words
 from stack.comm.engine.library import Caller, ffi, lib
 from stack.comm.engine.links import Connections
@@ -170,6 +170,14 @@ class Member(Engine):
 
     def passed(self, code: int, array: Array, at: Any = None) -> Array:
         return self._ended(code, (array, at), array, message=True)
+
+    def meet(self, name: str) -> None:
+        tag, none = learn(name) | lib.HE_MEETING, np.empty(0, np.uint8)
+        code, others = NUMPY_CODES[none.dtype], [r for r in range(self.size) if r != self.rank]
+        for each in [
+            self.message(kind, code, none, r, tag) for kind in (_SEND, lib.HE_RECV) for r in others
+        ]:
+            each.finish()
 
     def _along(self, route: Route) -> Any:
         """The steps for the native engine."""

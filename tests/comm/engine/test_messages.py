@@ -2,6 +2,7 @@
 
 import mmap
 import random
+import re
 import threading
 
 import numpy as np
@@ -313,6 +314,52 @@ def test_a_message_that_was_kept_is_compared_too(hosts):
         said = crew.do(run)[1]
     assert "of 3 f64, tag 7" in said
     assert "of 4 f64, tag 7" in said
+
+
+def test_ranks_meet_once_they_have_what_they_were_sent(crew):
+    def run(group):
+        got = np.zeros(1)
+        for number in range(3):
+            if group.rank == 0:
+                group.send(np.full(1, float(number)), 1, 5)
+            elif group.rank == 1:
+                group.receive(got, 0, 5)
+            group.meet("a test")
+        return got.item()
+
+    assert crew.do(run) == [0, 2, 0]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 1)])
+@pytest.mark.parametrize("sends", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_rank_that_meets_alone_is_named(hosts, sends, kept):
+    """Where the other one awaits a message of it, or sends one, also one that was kept."""
+    with crews(hosts) as [crew]:
+
+        def run(group):
+            if kept:  # by rank 0
+                if group.rank:
+                    group.send(np.ones(2), 0, 9)
+                    group.send(np.ones(1), 0)
+                else:
+                    group.receive(np.zeros(1), 1)
+            with pytest.raises(CallMismatch) as raised:
+                alone(group)
+            return str(raised.value)
+
+        def alone(group):
+            if group.rank == 0:
+                group.meet("a test")
+            elif sends:
+                group.send(np.ones(3), 0, 7)
+                group.receive(np.zeros(1), 0)
+            else:
+                group.receive(np.zeros(3), 0, 7)
+
+        for text in crew.do(run):
+            assert "that it has come to a test" in text, text
+            assert re.search("rank [01] makes message . to rank [01] of [123] f64", text), text
 
 
 def test_a_tag_is_a_number_that_fits(crew):

@@ -99,6 +99,10 @@ int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);
 void he_work_release(he_work *work);
 
+/* In a message's tag: the rank has come to a meeting of all, whose name the other bits are, and neither sends nor wants
+ * another message before they have come. */
+#define HE_MEETING 0x4000000000000000
+
 /* A message to `peer` (HE_SEND) or from it (HE_RECV), which may be HE_ANYBODY; those of one tag match in order. The buffer
  * stays alive until it is done. NULL as above. */
 he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,

@@ -30,15 +30,19 @@ static void show(he_group *g, const he_failure *failure) {
     atomic_store(&g->failed, failure->code);
 }
 
-/* What a failure of one group is for another one of its mesh. */
+/* What a failure of one group is for another one of its mesh, which has other numbers for ranks. */
 static he_failure elsewhere(const he_group *g, const he_failure *failure, const he_group *other) {
     int is_theirs = failure->code & HE_ELSEWHERE;
-    return (he_failure){
+    he_failure found = {
         .code = failure->code | HE_ELSEWHERE,
         .rank = other->rank,
         .told_by = other->rank,
         .detail = is_theirs ? failure->detail : g->in_job[failure->rank],
+        .ours = failure->ours,
+        .theirs = failure->theirs,
     };
+    found.ours.root = found.theirs.root = -1;
+    return found;
 }
 
 /* The other groups fail first: who hears of this one's failure may end, and must not be taken there for its cause. */

@@ -110,6 +110,17 @@ static void forget(he_group *g, he_kept *kept) {
     free(kept);
 }
 
+/* Whether a message that no receive is for shows that one of the two ranks has come to a meeting and the other one has not:
+ * what the first receive waits for is not sent before they have met, and nobody meets who sends something else. */
+static int misses(he_group *g, int peer, int64_t posted, const he_call *came) {
+    pthread_mutex_lock(&g->lock);
+    he_work *w = g->messages[2 * peer + 1].first;
+    int met = w && order_of(w) < posted && ((w->call.digest | came->digest) & HE_MEETING);
+    he_call ours = met ? w->call : *came;
+    pthread_mutex_unlock(&g->lock);
+    return met ? he_differs(g, peer, &ours, came) : HE_OK;
+}
+
 /* Which receive the next message is for, once its head is there. */
 static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     he_frame came;
@@ -119,6 +130,7 @@ static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     q->came++;
     try_reaching(g, peer, &came);
     he_message_work *m = wanted(g, peer, q, posted, came.call.digest);
+    if (!m && (code = misses(g, peer, posted, &came.call))) return code;
     if (!m) return keep(g, peer, q, &came);
     expect(m, &came);
     q->coming = m;
@@ -158,11 +170,13 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
     for (he_kept **at = &q->kept; *at;) {
         he_kept *kept = *at;
         he_message_work *m = wanted(g, peer, q, posted, kept->transfer.frame.call.digest);
+        int code = m ? HE_OK : misses(g, peer, posted, &kept->transfer.frame.call);
+        if (code) return code;
         if (!m) {
             at = &kept->next;
             continue;
         }
-        int code = differs(g, peer, m, &kept->transfer.frame);
+        code = differs(g, peer, m, &kept->transfer.frame);
         if (code) return code;
         he_near(m->work.dst, kept->data, he_elements_nbytes(&kept->transfer.frame.call));
         *at = kept->next;
