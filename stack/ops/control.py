@@ -21,7 +21,16 @@ from stack.ops.operator import Attrs, OpKind
 from stack.ops.rules import need
 from stack.ops.table import ALL, OPS, define, unary
 
-__all__ = ["UNBOUNDED", "LoopBody", "Results", "detached", "loop", "parts_of", "results_of"]
+__all__ = [
+    "UNBOUNDED",
+    "LoopBody",
+    "Results",
+    "detached",
+    "loop",
+    "parts_of",
+    "renumbered",
+    "results_of",
+]
 
 UNBOUNDED = 1 << 62
 """The steps of a loop that only its first carried value ends."""
@@ -248,7 +257,7 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
         *by_stacked.values(),
         *needed.values(),
     )
-    backwards = _renumbered(leaves, made_outputs)
+    backwards = renumbered(leaves, made_outputs)
     zeros = [derivatives[i] if i in derivatives else full_like(begins[i], 0) for i in sloped]
     first = [begins[0]] if once else []
     starts = [*first, *zeros, *(full_like(given[i], 0) for i in sums)]
@@ -302,10 +311,30 @@ def _kept(body: LoopBody, consts: int, carried: int) -> LoopBody:
     return LoopBody(body.inputs, (*outputs, *products, *body.inputs[consts:][:carried]))
 
 
-def _renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> LoopBody:
+def renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> LoopBody:
     """A body with its inputs in slots 0, 1, ... in this order."""
     own = tuple(leaf(i, n.type) for i, n in enumerate(inputs))
     return LoopBody(own, substitute(outputs, dict(zip(inputs, own, strict=True))))
+
+
+def _read(
+    body: LoopBody, consts: Sequence[Node], carried: int, rows: Sequence[Node]
+) -> tuple[LoopBody, Sequence[Node], Sequence[Node]]:
+    """A body without the constants and rows that it does not read, and those that it reads."""
+    used, first = set(toposort(body.outputs)), len(consts)
+    shared, carries, own = (
+        body.inputs[:first],
+        body.inputs[first:][:carried],
+        body.inputs[first + carried :],
+    )
+    if used.issuperset((*shared, *own)):
+        return body, consts, rows
+    kept = (*(x for x in shared if x in used), *carries, *(x for x in own if x in used))
+    return (
+        renumbered(kept, body.outputs),
+        [x for x, inner in zip(consts, shared, strict=True) if inner in used],
+        [x for x, inner in zip(rows, own, strict=True) if inner in used],
+    )
 
 
 _LOOP = define(
@@ -361,6 +390,7 @@ def loop(
             body, rows = LoopBody((*inputs, *leaves.values()), outputs), [*rows, *found.values()]
     if kept:
         body = _kept(body, len(consts), len(carried))
+    body, consts, rows = _read(body, consts, len(carried), rows)
     attrs: dict[str, Any] = {
         "body": body,
         "steps": steps,

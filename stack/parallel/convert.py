@@ -64,6 +64,12 @@ class Line:
         shape = (*found.shape[:at], found.shape[at] * self.shares.own, *found.shape[at + 1 :])
         return found.with_shape(shape)
 
+    def local(self, part: Part) -> int:
+        """How many elements of a part of a flat value this rank has, with its gap."""
+        if self.shares is None or not isinstance(part.placement, Sharded):
+            return part.local
+        return part.count // self.pieces * self.shares.own
+
     def share(self, whole: int, major: int, zigzag: bool = False) -> Share:
         """Which part of a sharded axis this rank has."""
         if self.shares is None:
@@ -440,7 +446,7 @@ def _stretches(parts: Sequence[Part]) -> list[tuple[int, int]]:
 
 def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
     """The whole of a flat value."""
-    pieces = _cut(n, [part.local for part in parts])
+    pieces = _cut(n, [line.local(part) for part in parts])
     found: list[Node] = []
     for first, last in _stretches(parts):
         own = pieces[first:last]
@@ -456,9 +462,11 @@ def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
                     begin += width
         else:
             for x, part in zip(own, parts[first:last], strict=True):
-                if isinstance(part.placement, Sharded):
-                    used = g.slice_axis(x, 0, 0, part.count // line.size)
-                    whole = _gathered(used, part.placement, line)
+                if isinstance(part.placement, Partial):
+                    found.append(_summed(x, part.placement.by, line))
+                elif isinstance(part.placement, Sharded):
+                    used = line.part(x.type.with_shape((part.count,)), part.placement).size
+                    whole = _gathered(g.slice_axis(x, 0, 0, used), part.placement, line)
                     found.append(_padded(whole, part.size))
                 elif isinstance(part.placement, Owned):
                     x = x if part.local else g.full((part.size,), 0, n.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
@@ -16,7 +17,7 @@ from hal.tile.node import Node, Type, toposort
 from stack import ops as g
 from stack.comm.messages import RankCall, kind_of, sent_bytes
 from stack.ir.pattern import number_of
-from stack.ops import OPS, exchange_of, is_exchange
+from stack.ops import OPS, exchange_of, is_exchange, renumbered
 from stack.ops.error import GraphError
 from stack.parallel.convert import (
     Line,
@@ -27,6 +28,7 @@ from stack.parallel.convert import (
     row_positions,
     sum_of_own,
 )
+from stack.parallel.loops import is_divided, steps_of
 from stack.parallel.overlap import Pace, Travel
 from stack.parallel.placement import (
     WHOLE,
@@ -43,7 +45,7 @@ from stack.parallel.placement import (
 )
 from stack.parallel.routed import Route, routes
 from stack.parallel.solve import PRICE, Chooser, Price
-from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways
+from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways, ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +162,17 @@ class _Rewriting:
         self.order, self.chosen, self.stored, self.line = order, chosen, stored, line
         self.wanted = wanted
         self.made: dict[tuple[Node, Placement], Node] = {}
+        self.whole: Counter[str] = Counter()
         self.routed: dict[tuple[Node, Routed], tuple[Node, ...]] = {}
         """Values whose rows are routed, in the parts in which these travel."""
         self.routes: dict[Routed, tuple[Route, ...]] = {}
 
     def cut(self) -> Cut:
         inputs: dict[Node, Node] = {}
-        whole: Counter[str] = Counter()
         for n in self.order:
             way = self.chosen[n]
             if n.op == "input":
-                own = g.input(n["slot"], self.line.part(n.type, self.stored[n]))
+                own = self._part(n, self.stored[n])
                 inputs[n] = own
                 self.made[n, self.stored[n]] = own
                 continue
@@ -180,10 +182,11 @@ class _Rewriting:
                 continue
             srcs = tuple(self._as(s, p) for s, p in zip(n.srcs, way.operands, strict=True))
             self.made[n, way.result] = self._local(n, way, srcs)
-            if OPS[n.op].sharding is None and n.op != "const":
-                whole[n.op] += n.type.nbytes
+            is_whole = OPS[n.op].sharding is None and n.op != "const"
+            if is_whole and not (n.op == "loop" and is_divided(way.operands)):
+                self.whole[n.op] += n.type.nbytes
         outputs = tuple(self._as(n, p) for n, p in self.wanted)
-        return Cut(outputs, inputs, self.line.rank, whole, self.made)
+        return Cut(outputs, inputs, self.line.rank, self.whole, self.made)
 
     def _as(self, n: Node, p: Placement) -> Node:
         """The value in a placement: from its own, or from the whole where the rank has that."""
@@ -250,6 +253,8 @@ class _Rewriting:
         line = self.line
         if not line.has(way.result):
             return absent(n)
+        if n.op == "loop" and is_divided(way.operands):
+            return self._loop(n, way, srcs)
         if isinstance(way.result, Row | Packed):
             return self._flat(n, way.result, srcs)
         if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
@@ -265,6 +270,30 @@ class _Rewriting:
         if way.share is not None:
             share = line.share(*way.share)
         return row.local(n, srcs, type, share)
+
+    def _loop(self, n: Node, way: Way, srcs: tuple[Node, ...]) -> Node:
+        """A loop whose steps compute this rank's part; its number along the axis is one constant
+        more, where they read that."""
+        body, consts = n["body"], n["consts"]
+        steps = steps_of(n, way.operands, self.line.pieces, ways)
+        stored = dict(zip(body.inputs, steps.inputs, strict=True))
+        chosen = {x: Way((), p) for x, p in stored.items()} | dict(steps.chosen)
+        line = replace(self.line, rank=rank_input(len(body.inputs)), name=_in_a_loop)
+        wanted = list(zip(body.outputs, steps.outputs, strict=True))
+        order = list(toposort(body.outputs))
+        cut = _Rewriting(order, chosen, stored, line, wanted).cut()
+        for op, nbytes in cut.whole.items():
+            self.whole[op] += nbytes * n["steps"]
+        own = [cut.inputs[x] if x in cut.inputs else self._part(x, p) for x, p in stored.items()]
+        reads = [line.rank] if line.rank in set(toposort(cut.outputs)) else []
+        attrs = dict(n.attrs) | {"consts": consts + len(reads)}
+        attrs["body"] = renumbered((*own[:consts], *reads, *own[consts:]), cut.outputs)
+        ranks = [self.line.rank] if reads else []
+        return OPS["loop"](*srcs[:consts], *ranks, *srcs[consts:], **attrs)
+
+    def _part(self, n: Node, p: Placement) -> Node:
+        """The input for what this rank has of one."""
+        return g.input(n["slot"], self.line.part(n.type, p))
 
     def _flat(self, n: Node, result: Row | Packed, srcs: tuple[Node, ...]) -> Node:
         """Operators on values that are flat on each rank."""
@@ -308,8 +337,14 @@ class _Rewriting:
         assert found is not None
         begin, local, placement = found
         if isinstance(placement, Sharded):
-            local //= self.line.size
+            local = self.line.part(n.type, placement).size
+        before = list(accumulate((part.local for part in source.parts), initial=0)).index(begin)
+        begin = sum(map(self.line.local, source.parts[:before]))
         return g.slice_axis(x, 0, begin, begin + local)
+
+
+def _in_a_loop(what: str) -> str:
+    raise AssertionError(f"{what} is exchanged in a loop")
 
 
 def _routed(n: Node, srcs: Sequence[Node], route: Route) -> Node:

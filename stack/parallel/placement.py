@@ -74,8 +74,8 @@ class Owned:
 @dataclass(frozen=True, slots=True)
 class Part:
     """Elements of a flat array: `count` of them, then a gap up to `size`, placed as Replicated,
-    Sharded along their one axis, Row of `size`, or Owned. A rank has `local` of them, none of what
-    another one owns."""
+    Sharded along their one axis, Row of `size`, Owned or, in a loop's results, Partial. A rank has
+    `local` of them, none of what another one owns."""
 
     count: int
     size: int

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.facts import dataclass
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, toposort
 from stack.ir.pattern import number_of
-from stack.ops import OPS
+from stack.ops import OPS, LoopBody
 from stack.ops.operator import OpKind
 from stack.parallel.convert import route
+from stack.parallel.loops import is_divided
 from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Routed, Row, Sharded
 from stack.parallel.shadowed import shadow_steps
 from stack.parallel.ways import Way, work
@@ -128,6 +129,7 @@ class Chooser:
         self._staying = _staying(order, ways)
         self._steps: dict[tuple[Type, bool, bool, Placement, Placement], float] = {}
         self._spreads: dict[tuple[Node, Placement, frozenset[Placement]], float] = {}
+        self._bodies: dict[LoopBody, float] = {}
         self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
 
     def step(self, n: Node, a: Placement, b: Placement) -> float:
@@ -171,11 +173,23 @@ class Chooser:
         return total
 
     def compute(self, n: Node, way: Way) -> float:
+        if n.op == "loop":
+            return self._looped(n, way)
         done = work(n, way, self.ranks)
         each = self.price.operation if n.op == "matmul" else self.price.byte
         steps = shadow_steps(n, self.shadows, self.ranks) if _is_routed(way) else ()
         sent = sum(nbytes + self.price.call for _, nbytes in steps)
         return (done * each + sent) / self._unit
+
+    def _looped(self, n: Node, way: Way) -> float:
+        """The steps of a loop, which ranks have a part of each of, or make alike."""
+        body = n["body"]
+        if body not in self._bodies:
+            nodes = [x for x in toposort(body.outputs) if x.op != "input"]
+            wholes = ((x, Way((WHOLE,) * len(x.srcs), WHOLE)) for x in nodes)
+            self._bodies[body] = sum(self.compute(x, whole) for x, whole in wholes)
+        steps: int = n["steps"]
+        return steps * self._bodies[body] / (self.ranks if is_divided(way.operands) else 1)
 
     def total(self, chosen: Mapping[Node, Way]) -> float:
         """The exact cost of an assignment, in the units that are compared."""

@@ -13,6 +13,7 @@ from hal.tile.node import Node
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.ops.sharding import Link, outer_size, placed
+from stack.parallel.loops import divided_steps, operands_of, result_of
 from stack.parallel.placement import (
     SUM,
     WHOLE,
@@ -51,6 +52,9 @@ def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
     if n.srcs and OPS[n.op].kind is not OpKind.EXCHANGE:
         alone = [p for x in (*n.srcs, n) for p in known[x] if isinstance(p, Owned)]
         found |= dict.fromkeys(Way((p,) * len(n.srcs), p) for p in alone)
+    if n.op == "loop":
+        steps = divided_steps(n, known, ranks, ways)
+        found |= dict.fromkeys(Way(operands_of(n, s), result_of(n, s, ranks)) for s in steps)
     rule = OPS[n.op].sharding
     if rule is None or not all(x.type.size for x in (*n.srcs, n)):
         return list(found)  # no elements, no parts
