@@ -47,7 +47,7 @@ from stack.parallel.ring import ringed
 from stack.parallel.stages import BEHIND, FREE, Lane, State
 from stack.parallel.strategy import AxisLayout, Strategy
 from stack.parallel.updates import updated_in_buckets
-from stack.parallel.ways import Way
+from stack.parallel.way import Way
 
 EXPERTS_NDIM = 3
 """The axes of a parameter that has a matrix for each expert."""

@@ -14,7 +14,8 @@ from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.partition import Cut, Spread, partitioned
 from stack.parallel.placement import Packed, Placement, Sharded
-from stack.parallel.ways import Way, cut_parts
+from stack.parallel.way import Way
+from stack.parallel.ways import cut_parts
 
 MARK = "parts of sequences"
 """The tag of an identity at which ranks have those, while ways are chosen."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from hal.core.facts import dataclass
 from hal.tile.node import Node, toposort
@@ -28,11 +27,9 @@ from stack.parallel.placement import (
     plain,
     single,
 )
+from stack.parallel.way import Candidates, Way
 
-if TYPE_CHECKING:
-    from stack.parallel.ways import Candidates, Way
-
-Ways = Callable[[Node, "Candidates", int], Sequence["Way"]]
+Ways = Callable[[Node, Candidates, int], Sequence[Way]]
 """`stack.parallel.ways.ways`, which asks here for those of a loop."""
 
 Seeds = tuple[tuple[int, Placement], ...]

@@ -13,7 +13,7 @@ from hal.tile.node import Node
 from stack.comm.choose.network import ACROSS, COPIED, INSIDE
 from stack.ir.pattern import number_of
 from stack.parallel.placement import Routed
-from stack.parallel.ways import Way
+from stack.parallel.way import Way
 
 COUNTS = (1, 2, 4, 8)
 """The numbers of parts that are thought of."""

@@ -45,7 +45,8 @@ from stack.parallel.placement import (
 )
 from stack.parallel.routed import Route, routes
 from stack.parallel.solve import PRICE, Chooser, Price
-from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways, ways
+from stack.parallel.way import Way
+from stack.parallel.ways import candidates, cut_parts, divided, known_ways, ways
 
 
 @dataclass(frozen=True, slots=True)

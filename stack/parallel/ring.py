@@ -34,7 +34,8 @@ from stack.parallel.convert import own_part
 from stack.parallel.heads import folded, softmaxes
 from stack.parallel.partition import Cut, Spread, partitioned
 from stack.parallel.placement import WHOLE, Placement, Sharded, fits, local_type
-from stack.parallel.ways import Way, ways
+from stack.parallel.way import Way
+from stack.parallel.ways import ways
 
 STANDS, INSIDE = 1 << 26, 1 << 27
 """The first slots of the inputs that stand for what rings compute, and of those of expressions."""

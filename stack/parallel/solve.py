@@ -30,7 +30,8 @@ from stack.parallel.convert import route
 from stack.parallel.loops import is_divided
 from stack.parallel.placement import SUM, WHOLE, Packed, Placement, Routed, Row, Sharded
 from stack.parallel.shadowed import shadow_steps
-from stack.parallel.ways import Way, work
+from stack.parallel.way import Way
+from stack.parallel.ways import work
 
 Costs = NDArray[np.float64]
 NEVER = 1e12

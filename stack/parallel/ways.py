@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hal.core.dtypes import DType
-from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.ops import OPS
 from stack.ops.operator import OpKind
@@ -30,19 +29,7 @@ from stack.parallel.placement import (
     fits,
     single,
 )
-
-Candidates = Mapping[Node, Mapping[Placement, None]]
-"""The placements that are thought of for each value, in an order of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """The operands' placements, what the result then has, and the linked axis of which each rank
-    computes its part: its length, `major`, and whether that is in zigzag order."""
-
-    operands: tuple[Placement, ...]
-    result: Placement
-    share: tuple[int, int, bool] | None = None
+from stack.parallel.way import Candidates, Way
 
 
 def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:

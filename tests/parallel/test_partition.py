@@ -46,7 +46,8 @@ from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.shadowed import shadow_steps
 from stack.parallel.solve import PRICE, Chooser
 from stack.parallel.strategy import AxisLayout, Strategy, context, data, expert, tensor, zero
-from stack.parallel.ways import Way, ways
+from stack.parallel.way import Way
+from stack.parallel.ways import ways
 from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.parallel import spread_gpt
