@@ -16,6 +16,9 @@ from hal_conformance.rig import Rig
 
 groups_refused = Cases("H", Level.DEVICES)
 
+_LATE_S = 300.0
+"""A deadline of calls that is longer than any wait for a failure here: it fails them, too."""
+
 
 @groups_refused.case("wrong-size", "collective.refused", needs=GROUP, devices=2)
 def _(rig: Rig) -> None:
@@ -65,7 +68,7 @@ def _(rig: Rig, field: str) -> None:
         "root": replace(mine, root=1),
     }[field]
     for calls in ((mine, theirs), (theirs, mine)):
-        members = crowd(rig, 2)
+        members = crowd(rig, 2, timeout_s=_LATE_S)
         points = [submitted(rig, m, call) for m, call in zip(members, calls, strict=True)]
         for member, point in zip(members, points, strict=True):
             rig.failed(point, member.device)

@@ -10,9 +10,10 @@ import pytest
 
 from hal_conformance import musts
 from hal_conformance.catalog import catalog
+from hal_conformance.crowd import crowd
 from hal_conformance.judge import Outcome, judge
 from tests.draw import sample
-from tests.mutants.run import install, run
+from tests.mutants.run import PATIENCE_S, install, run
 from tests.mutants.table import KILLED, PAGE, UNBROKEN, page, read
 from tests.mutants.zoo import let_loose, setting, zoo
 
@@ -68,6 +69,14 @@ def test_the_page_is_not_stale():
 def test_a_mutant_is_red(name, site, tmp_path):
     install(zoo()[name], site)
     result = run(zoo()[name], CASES[REPEATED[name]], str(tmp_path))
+    assert result.outcome is Outcome.FAIL
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_call_that_fails_at_its_deadline_has_heard_of_no_mismatch(tmp_path, monkeypatch):
+    """However long the case waits for it, as on a busy machine."""
+    monkeypatch.setattr(crowd, "__defaults__", (PATIENCE_S / 2,))
+    result = run(zoo()["mismatch-fails-one"], CASES["H.mismatch-count"], str(tmp_path))
     assert result.outcome is Outcome.FAIL
 
 
