@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hal.core.discovery.starving import waits_s
+
 _SPIN_S = 1e-3
 _PAUSE_S = 4e-3
 _LOOKS = 16
@@ -23,7 +25,7 @@ class Crowd:
     def __init__(self) -> None:
         self._wall_s, self._own_s = 0.0, 0.0
         self.late_s = self.starved_s = self.pressed_s = 0.0
-        self._waited_s, self._pressed_s = _waited_s(os.getpid()), _pressed_s()
+        self._waited_s, self._pressed_s = waits_s(os.getpid()), _pressed_s()
 
     def own_s(self, wall_s: float, wakes: int, elsewhere: bool) -> float:
         """What of a time this machine would have needed alone, if so many threads had to wake in it
@@ -64,7 +66,7 @@ class Deadline:
 
     def __init__(self, process: int, seconds: float) -> None:
         self._process, self._seconds = process, seconds
-        self._began_s, self._waited_s = time.monotonic(), _waited_s(process)
+        self._began_s, self._waited_s = time.monotonic(), waits_s(process)
         self._longer_s: float | None = None
 
     def left_s(self) -> float:
@@ -139,20 +141,6 @@ def _starved_s(process: int, before_s: dict[str, float]) -> float:
     """For how long the one of a process's threads that waited most had work and no processor since
     `before_s` was counted; a thread that is new then joins it."""
     return max(
-        (waited - before_s.setdefault(at, 0.0) for at, waited in _waited_s(process).items()),
+        (waited - before_s.setdefault(at, 0.0) for at, waited in waits_s(process).items()),
         default=0.0,
     )
-
-
-def _waited_s(process: int) -> dict[str, float]:
-    """For how long each thread of a process and of its children had work and no processor; none on
-    a system that does not say."""
-    found: dict[str, float] = {}
-    processes = [str(process)]
-    for one in processes:
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any time
-            for task in Path("/proc", one, "task").iterdir():
-                said = (task / "schedstat").read_text(encoding="ascii")
-                found[task.name] = int(said.split()[1]) * 1e-9
-                processes += (task / "children").read_text(encoding="ascii").split()
-    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 PATIENCE = 20
@@ -15,8 +14,8 @@ _LOOK_S = 0.1
 _NS = 1e-9
 
 
-class Deadline:
-    """Passes when a process and those that it started had so many seconds since this was made.
+class Allowance:
+    """So many seconds for a process and those that it starts, from when this is made.
 
     Time for which one of them was ready to run and no processor was free is not counted: a busy
     machine makes no hang. A system that does not say how long that was has the clock's seconds.
@@ -25,7 +24,7 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._seconds, self._began_s = seconds, time.monotonic()
         self._starved_s = 0.0
-        self._before: dict[str, int] = {}
+        self._before: dict[str, float] = {}
 
     def has_ended(self, pid: int) -> bool:
         """Whether the process, which was started when this was made or later, ends in time: waits
@@ -45,23 +44,26 @@ class Deadline:
         if passed_s >= self._seconds * PATIENCE:
             return True
         if passed_s - self._starved_s >= self._seconds:
-            waits = dict(_waits_ns(pid))
+            waits = waits_s(pid)
             # They wait side by side, and whoever runs may wait for one of the others.
-            more = (waited - self._before.get(task, 0) for task, waited in waits.items())
-            self._starved_s += max(more, default=0) * _NS
+            more = (waited - self._before.get(task, 0.0) for task, waited in waits.items())
+            self._starved_s += max(more, default=0.0)
             self._before = waits
         return passed_s - self._starved_s >= self._seconds
 
 
-def _waits_ns(pid: int) -> Iterator[tuple[str, int]]:
-    """For how long each thread of a process, and of those below it, was ready and did not run."""
-    with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            here = f"/proc/{pid}/task/{task}"
-            with suppress(OSError, ValueError, IndexError):  # it may end at any time
-                yield here, int(_read(f"{here}/schedstat").split()[1])
-                for child in _read(f"{here}/children").split():
-                    yield from _waits_ns(int(child))
+def waits_s(process: int) -> dict[str, float]:
+    """For how long each thread of a process, and of those that descend from it, was ready to run
+    and no processor was free; none on a system that does not say."""
+    found: dict[str, float] = {}
+    processes = [str(process)]
+    for one in processes:
+        with suppress(OSError, ValueError, IndexError):  # it may end at any time
+            for task in os.listdir(f"/proc/{one}/task"):
+                here = f"/proc/{one}/task/{task}"
+                found[task] = int(_read(f"{here}/schedstat").split()[1]) * _NS
+                processes += _read(f"{here}/children").split()
+    return found
 
 
 def _read(path: str) -> str:

@@ -20,7 +20,7 @@ from hal.core.facts import dataclass
 
 DEADLINE_VARIABLE = "HAL_SURVEY_S"
 DEADLINE_S = 10.0
-"""How long a plugin may take for all stages together, as `Deadline` counts it."""
+"""How long a plugin may take for all stages together, as `Allowance` counts it."""
 
 STAGES = ("import", "hooks", "enumerate")
 """What is tried with a plugin, in this order, before its devices are opened and described."""

@@ -19,7 +19,7 @@ from typing import Any
 from hal.core.description import GUESSED
 from hal.core.device import Device
 from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
-from hal.core.discovery.starving import PATIENCE, Deadline
+from hal.core.discovery.starving import PATIENCE, Allowance
 from hal.core.errors import HalError
 from hal.core.facts import dataclass
 from hal.core.values import OpenOptions
@@ -44,12 +44,12 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class _Fork:
-    """A plugin's process, the file of its notes, the file of what it printed, and its deadline."""
+    """A plugin's process, the file of its notes, the file of what it printed, and its time."""
 
     pid: int
     notes: int
     printed: int
-    deadline: Deadline
+    allowance: Allowance
 
 
 def answer(order: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _open_apart(plugin: Plugin, index: int, note: Note) -> tuple[int, int]:
 
 def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
     notes, printed = os.memfd_create("notes"), os.memfd_create("printed")
-    deadline, limit_s = Deadline(deadline_s), deadline_s * PATIENCE
+    allowance, limit_s = Allowance(deadline_s), deadline_s * PATIENCE
     pid = os.fork()
     if pid == 0:
         # The life of a fork. It never returns into its parent's code.
@@ -145,16 +145,16 @@ def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
         except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
             note("cause", said(error))
         os._exit(0)
-    return _Fork(pid, notes, printed, deadline)
+    return _Fork(pid, notes, printed, allowance)
 
 
 def _finish(fork: _Fork, deadline_s: float) -> dict[str, Any]:
-    in_time = fork.deadline.has_ended(fork.pid)
+    in_time = fork.allowance.has_ended(fork.pid)
     with suppress(ProcessLookupError):
         os.killpg(fork.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(fork.pid, signal.SIGKILL)  # it may not have made its own session yet
-    killed = Deadline(_KILL_S).has_ended(fork.pid)
+    killed = Allowance(_KILL_S).has_ended(fork.pid)
     found = _read(fork.notes)
     late = f"in {deadline_s:g} s" + (
         "" if killed else "; its process cannot be killed, it is stuck in the kernel"
