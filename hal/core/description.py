@@ -121,7 +121,21 @@ class MatrixUnit:
     call: str = ""
     """The function by which a program in the first of `DeviceInfo.formats` asks for it, "" where
     none does. With m = 1 and `together` = k it takes n sums, the left operand's k elements n times
-    over, and the right one's n columns of k, and gives n sums."""
+    over, and the right one's n columns of k, and gives n sums. With a `register` it takes m,
+    the bytes of a row of sums, those of a row of the left operand (as i16), the sums and both
+    operands in registers of that type, and gives the sums."""
+    register: str = ""
+    """The type, in such a program, of tile registers, of which each holds m rows of n sums, m rows
+    of k elements of the left operand, or k / `together` rows of n groups of `together` elements of
+    the right one; "": the unit works on no such registers."""
+    clear: str = ""
+    """The function that gives a tile register of zeros: of how many rows, of how many bytes each
+    (as i16)."""
+    load: str = ""
+    """The function that reads one: the same two, where its first row is in memory, and the bytes
+    from one row to the next (as i64)."""
+    store: str = ""
+    """The function that writes one: the same four, and the register."""
 
     @property
     def right_inputs(self) -> DType:

@@ -195,6 +195,10 @@ def _(rig: Rig) -> None:
         expect.that(
             all(t in rig.info.dtypes for t in types), f"types that are not declared: {unit}"
         )
+        moves = unit.call, unit.clear, unit.load, unit.store
+        expect.that(
+            not unit.register or all(moves), f"registers of tiles that nothing moves: {unit}"
+        )
         widest = max(unit.inputs.bits, unit.right_inputs.bits)
         expect.that(unit.accumulate.bits >= widest, f"it adds in fewer bits: {unit}")
 

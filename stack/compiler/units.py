@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
+from hal.tile.build import reshape, transpose
 from hal.tile.node import Node
 
 PAYS = 1.25
@@ -24,12 +25,12 @@ which multiplies twice as many as one of 32 bits."""
 
 
 def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
-    """The units that work on vector registers, can be called, and pay by their rate or have none
-    that is known. Their rates, which vary from one measurement to the next, are left out."""
+    """The units that work on vector or tile registers, can be called, and pay by their rate or have
+    none that is known. Their rates, which vary from one measurement to the next, are left out."""
     return tuple(
         replace(u, rate=0.0)
         for u in info.matrix_units
-        if u.m == 1 and u.together == u.k and u.call and _pays(u, info)
+        if (u.register or (u.m == 1 and u.together == u.k)) and u.call and _pays(u, info)
     )
 
 
@@ -38,24 +39,33 @@ def _pays(u: MatrixUnit, info: DeviceInfo) -> bool:
     return not u.rate or not usual or u.rate >= PAYS * usual
 
 
-def unit_of(left: DType, right: DType, accumulate: DType, info: DeviceInfo) -> MatrixUnit | None:
-    """The widest unit for a product of these types; for integers that 16 bits hold, pairs."""
+def units_of(
+    left: DType, right: DType, accumulate: DType, info: DeviceInfo
+) -> tuple[MatrixUnit, ...]:
+    """The units for a product of these types, the widest first; for integers that 16 bits hold,
+    pairs come last."""
     types = left, right, accumulate
     found = [u for u in units(info) if (u.inputs, u.right_inputs, u.accumulate) == types]
     # whether operands of pairs hold all numbers of these types
     pairs = accumulate is PAIRS.accumulate and all(
         d is PAIRS.inputs or (d.is_int and d.bits < PAIRS.inputs.bits) for d in types[:2]
     )
-    return max(found, key=lambda u: u.n, default=PAIRS if pairs else None)
+    found.sort(key=lambda u: u.m * u.n * u.k, reverse=True)
+    return (*found, *((PAIRS,) if pairs else ()))
 
 
 def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
-    """The unit that computes a `dot` where a vector register holds so many sums: one whose sums are
-    a register, which the columns and the depth fill."""
+    """The unit that computes a `dot` where a vector register holds so many sums: one of tile
+    registers, if both operands are loaded as it reads them, or one whose sums are a register, which
+    the columns and the depth fill."""
     a, b, _ = n.srcs
     types = a.dtype, b.dtype, n.dtype
     for u in units(info):
-        fits = u.n == lanes and n.shape[1] % u.n == 0 and a.shape[1] % u.k == 0
+        if u.register:
+            fits = n.shape[0] % u.m == n.shape[1] % u.n == 0 and a.shape[1] == u.k
+            fits = fits and a.op == "var" and in_groups(b, u.together) is not None
+        else:
+            fits = u.n == lanes and n.shape[1] % u.n == 0 and a.shape[1] % u.k == 0
         if fits and (u.inputs, u.right_inputs, u.accumulate) == types:
             return u
     pairs = (PAIRS.inputs, PAIRS.inputs, PAIRS.accumulate) == types
@@ -64,12 +74,39 @@ def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
     return None
 
 
+def out_of_groups(groups: Node, together: int) -> Node:
+    """The operand [k, n] whose elements were loaded as [k / together, n * together], neighbours
+    along k side by side."""
+    height, width = groups.shape
+    apart = reshape(groups, (height, width // together, together))
+    return reshape(transpose(apart, (0, 2, 1)), (height * together, width // together))
+
+
+def in_groups(n: Node, together: int) -> Node | None:
+    """The variable that `out_of_groups` made an operand of; None where it was made otherwise."""
+    found = n
+    for op in ("reshape", "transpose", "reshape"):
+        if found.op != op:
+            return None
+        (found,) = found.srcs
+    fits = found.op == "var" and len(found.shape) == 2 and found.shape[1] % together == 0
+    return found if fits and out_of_groups(found, together) is n else None
+
+
 def unit_of_groups(
     left: DType, right: DType, accumulate: DType, info: DeviceInfo
 ) -> MatrixUnit | None:
     """The unit that a subgroup of lanes runs together on operands of these types; None where there
     is none or multiply-adds are as fast."""
     return _of_subgroups((left, right, accumulate), info, wide=False)
+
+
+def units_of_groups(
+    left: DType, right: DType, accumulate: DType, info: DeviceInfo
+) -> tuple[MatrixUnit, ...]:
+    """That one, if there is one."""
+    found = unit_of_groups(left, right, accumulate, info)
+    return () if found is None else (found,)
 
 
 _SUBGROUP_ROWS = 16

@@ -110,10 +110,19 @@ def test_text_is_vetted_before_it_is_compiled_in_this_process(body, known):
 
 def test_the_dots_that_the_processor_has_are_known_and_no_others(open_cpu):
     calls = {unit.call for unit in open_cpu().describe().matrix_units if unit.call}
-    every = "avx512bf16.dpbf16ps.512", "avx512.vpdpbusd.512", "avx512.vpdpbusd.256"
+    tiles = (f"{name}.internal" for name in ("tdpbf16ps", "tdpfp16ps", "tdpbssd", "tdpbusd"))
+    every = "avx512bf16.dpbf16ps.512", "avx512.vpdpbusd.512", "avx512.vpdpbusd.256", *tiles
     for name in every:
         text = ENTRY.format(body=f"  %x = call i64 @llvm.x86.{name}()")
         assert jit.is_known(text) is (f"llvm.x86.{name}" in calls)
+
+
+@pytest.mark.parametrize(("size", "fixed"), [("16", True), ("%b", False)])
+def test_tile_registers_are_known_where_they_are_and_their_sizes_numbers(open_cpu, size, fixed):
+    """LLVM ends the process where it cannot tell a size."""
+    has = any(unit.register for unit in open_cpu().describe().matrix_units)
+    body = f"  %x = call x86_amx @llvm.x86.tilezero.internal(i16 {size}, i16 64)"
+    assert jit.is_known(ENTRY.format(body=body)) is (has and fixed)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from stack.compiler.templates.mesh_matmul import mesh_matmul
 from stack.compiler.templates.product import Product
 from stack.compiler.templates.schedule import Block, LoopSizes, LoopStyle
 from stack.compiler.text import c, llvm, tile
-from stack.compiler.units import unit_of, unit_of_groups
+from stack.compiler.units import units_of, units_of_groups
 
 
 def _vector_lanes(info: DeviceInfo, nbytes: int) -> int:
@@ -57,11 +57,11 @@ def _panels(n: Node, info: DeviceInfo) -> int:
     return 2 * _vector_lanes(info, total.nbytes) if plain else 0
 
 
-_FOR_UNITS = replace(_PACKED, emit=_by_vectors, unit=unit_of, uneven_rows=True, panels=_panels)
+_FOR_UNITS = replace(_PACKED, emit=_by_vectors, units=units_of, uneven_rows=True, panels=_panels)
 _BY_GROUPS = ProductTemplate(
     group_matmul,
     Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),
-    unit_of_groups,
+    units_of_groups,
 )
 _BY_TRANSFERS = LoopStyle(
     _vector_lanes, LoopSizes(rows_on_grid=1 << 20, chunk=1 << 10), transfers=True

@@ -44,6 +44,15 @@ FAR_DEPTH = 384
 """How deep these panels are at least: the deeper, the fewer sums wait in memory; what is deeper
 leaves the second cache, too, and sums more terms one after the other."""
 
+TILE_REGISTERS = 8
+"""Tile registers of a matrix unit that works on such: a step holds sums, and the operands of their
+rows and columns."""
+
+TILE_RATE = 16
+"""Multiply-adds of a unit of tile registers in the time of one of vector registers: AMX has 512
+products of bfloat16 in a cycle where AVX-512 has 32 of float32. Packing and starting cost so much
+more beside it."""
+
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
 
@@ -77,6 +86,9 @@ class MatmulShape:
     matrix unit takes them; 1: packed operands are of the type of products and sums."""
     right: DType | None = None
     """B's element type where it is another than A's."""
+    tile: tuple[int, int, int] | None = None
+    """The rows, columns and depth that a matrix unit of tile registers multiplies at once; None: it
+    works on vector registers, or there is none."""
     apart: bool = False
     """Whether rows of A lie farther apart than what k counts: those of several images, whose
     channels k counts."""
@@ -125,9 +137,9 @@ class Blocks:
     """Sizes of the levels of a blocked matmul, in elements.
 
     A register tile is `mr` by `nr`; `kt` is the depth that is packed at once, `unroll` the depth of
-    one step of the innermost loop (it divides `kt`). Panels of packed operands are `kc` deep (a
-    multiple of `kt`). A program instance computes `mp` by `np` results, packing A `mc` rows at a
-    time; `mc` and `mp` are multiples of `mr`, `np` of `nr`.
+    one step of the innermost loop (one of both divides the other). Panels of packed operands are
+    `kc` deep (a multiple of both). A program instance computes `mp` by `np` results, packing A `mc`
+    rows at a time; `mc` and `mp` are multiples of `mr`, `np` of `nr`.
     """
 
     mr: int
@@ -138,6 +150,11 @@ class Blocks:
     mc: int
     mp: int
     np: int
+
+    @property
+    def whole(self) -> int:
+        """What the depth of panels is a multiple of."""
+        return max(self.kt, self.unroll)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -161,6 +178,9 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # Sums of integers over several steps are added in another order, which takes more registers.
     written = 4 if shape.accumulate.is_float else 1
     kt, unroll = steps * shape.together, _divisor(steps, written) * shape.together
+    if shape.tile:
+        kt, unroll = min(kt, shape.tile[2]), shape.tile[2]
+    whole = max(kt, unroll)
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
     # And a panel of A fits beside it, of tall tiles with narrow rows. Panels that need not be there
@@ -169,15 +189,15 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     budget = scratch_budget(info)
     near = min(cache_nbytes(info, 0) * 3 // 4, budget // 4)
     deep = min(near // nr, budget // (mr + nr)) // shape.packed.nbytes
-    if mr * nr >= FAR_REUSE * (mr + nr) and not shape.over_rows:
+    if mr * nr >= FAR_REUSE * (mr + nr) and not shape.over_rows and not shape.tile:
         deep = max(deep, min(FAR_DEPTH * shape.together, budget // 4 // nr // shape.packed.nbytes))
-    most = max(kt, deep // kt * kt)
-    half = halved(shape.k, most, kt)
-    if half and half <= most and half % kt == 0:
+    most = max(whole, deep // whole * whole)
+    half = halved(shape.k, most, whole)
+    if half and half <= most and half % whole == 0:
         kc = half
     else:
         parts = max(1, ceil_div(shape.k, most))
-        kc = max(kt, round_up(ceil_div(shape.k, parts), kt))
+        kc = max(whole, round_up(ceil_div(shape.k, parts), whole))
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
@@ -207,7 +227,20 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
     row of B and one element of A, or a few less where tiles reach less far beyond m then; rows are
     spread evenly over the tiles that m needs. Tiles are within runs of elements that lie evenly
-    where these have parts that are large enough."""
+    where these have parts that are large enough. Of tile registers, the most sums that leave some
+    for the operands."""
+    if shape.tile:
+        rows, columns, _ = shape.tile
+        down, across = max(
+            (
+                (down, across)
+                for down in range(1, min(TILE_REGISTERS, ceil_div(shape.m, rows)) + 1)
+                for across in range(1, min(TILE_REGISTERS, ceil_div(shape.n, columns)) + 1)
+                if down * across + down + across <= TILE_REGISTERS
+            ),
+            key=lambda sums: (sums[0] * sums[1], -abs(sums[0] - sums[1])),
+        )
+        return down * rows, across * columns
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
@@ -261,7 +294,8 @@ def _estimated_time(
     shape: MatmulShape, info: DeviceInfo, blocks: Blocks, mp: int, np: int
 ) -> float:
     """Time of the whole grid when instances take turns on the device's cores."""
-    one = (mp * np + PACK_COST * (mp + np)) * shape.k + LAUNCH_COST
+    computed = mp * np / (TILE_RATE if shape.tile else 1)
+    one = (computed + PACK_COST * (mp + np)) * shape.k + LAUNCH_COST
     programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
     waves = ceil_div(programs, max(1, info.limits.instances))
     # All others wait for an instance that starts late or is interrupted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic
 
 from hal.core.description import DeviceInfo, MatrixUnit
@@ -39,8 +39,8 @@ class ProductTemplate(Generic[S]):
     empty."""
     search: Search[S] | None = None
     """None where the rules alone decide."""
-    unit: Callable[[DType, DType, DType, DeviceInfo], MatrixUnit | None] | None = None
-    """The matrix unit for operands and sums of these types; None: it uses none."""
+    units: Callable[[DType, DType, DType, DeviceInfo], Sequence[MatrixUnit]] = lambda *_: ()
+    """The matrix units for operands and sums of these types that it can use, the best first."""
     uneven_rows: bool = False
     """Whether of two operands the one that lies unevenly is better the left one, whose elements are
     used one by one: tiles of it may have any number of rows."""

@@ -56,6 +56,11 @@ from stack.compiler.templates.edges import (
     whole_or_by_rows,
 )
 from stack.compiler.templates.product import Place, Product, Steady, divided, kept
+from stack.compiler.units import out_of_groups
+
+LINES = 4
+"""Rows of a tile that tile registers leave in memory, which are finished at a time: their vectors
+are as many as fit in registers."""
 
 
 def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = None) -> Grid:
@@ -86,12 +91,13 @@ class _Block:
 @dataclass(frozen=True)
 class _Scratch:
     """Packed operands (no B that lies so in memory), the partial sums where k takes several blocks,
-    and the tile in work where some tile reaches beyond C."""
+    the lines in work where some tile reaches beyond C, and the tile that tile registers leave."""
 
     a: Memory
     b: Memory | None
     c: Memory | None
     edge: Memory | None
+    sums: Memory | None
 
 
 @dataclass(frozen=True)
@@ -121,29 +127,37 @@ class _MatmulTemplate:
             self._all_depths(block, scratch)
         with self.b.when(unary("not", there)):
             t, b = self.blocks, self.b
-            zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
+            zeros = const(0, self.shape.accumulate, (self._lines, t.nr))
 
             def tile(i: Node, j: Node) -> None:
                 m, n = add(block.m0, i), add(block.n0, j)
                 self._finish(block, scratch.edge, zeros, m, n)
 
-            b.loop(0, block.rows, t.mr, lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)))
+            b.loop(
+                *(0, block.rows, self._lines),
+                lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)),
+            )
 
     def _all_depths(self, block: _Block, scratch: _Scratch) -> None:
         depth, kc = self.shape.k, self.blocks.kc
         if is_fixed(depth) and depth <= kc:
-            self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.kt))
+            self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.whole))
             return
 
         def step(k0: Node) -> None:
             left = least(kc, sub(depth, k0), divides(kc, depth))
-            self._depth_block(block, scratch, k0, round_up_to(left, self.blocks.kt))
+            self._depth_block(block, scratch, k0, round_up_to(left, self.blocks.whole))
 
         self.b.loop(0, depth, kc, step)
 
     @property
     def _depth_blocks(self) -> int:
         return ceil_div(self.shape.k, self.blocks.kc)
+
+    @property
+    def _lines(self) -> int:
+        """The rows of a tile of sums that vector registers hold at a time."""
+        return LINES if self.shape.tile else self.blocks.mr
 
     @property
     def _pitch(self) -> int:
@@ -173,8 +187,10 @@ class _MatmulTemplate:
         # data.
         held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
-        whole = divides(t.mr, self.shape.m) and divides(t.nr, self.shape.n)
-        return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))
+        whole = divides(self._lines, self.shape.m) and divides(t.nr, self.shape.n)
+        edge = None if whole else self.b.alloc("edge", dtype, self._lines * t.nr)
+        sums = self.b.alloc("sums", dtype, t.mr * t.nr) if s.tile else None
+        return _Scratch(a, b, c, edge, sums)
 
     def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
         """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
@@ -463,7 +479,13 @@ class _MatmulTemplate:
     ) -> None:
         """Store a tile at (row, kk) of a panel, of a column up to `most` elements."""
         t, b, group = self.blocks, self.b, self.shape.together
-        if self._a_by_rows:
+        if self.shape.tile:
+            # Tile by tile as the unit reads them: rows of neighbours along k
+            deep = t.unroll
+            number, within = divided(kk, deep)
+            offset = add(add(panel, mul(number, t.mr * deep)), add(mul(row, deep), within))
+            b.store(panels, offset, tile, (deep, 1), (most, None))
+        elif self._a_by_rows:
             b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
         elif tile.shape[1] % group:
             offset = add(add(panel, self._row_of(kk, self._pitch)), mul(row, group))
@@ -494,8 +516,24 @@ class _MatmulTemplate:
             done = binary("min", number, 1)
 
         def tile(j: Node, i: Node) -> None:
-            m, n = add(add(block.m0, i0), i), add(block.n0, j)
             total = self._accumulate(block, scratch, self._panel(i), j, k0, depth)
+            if scratch.sums is None:
+                lines(j, i, total)
+                return
+            sums = scratch.sums
+            b.store(sums, 0, total, (t.nr, 1))
+            shape = self._lines, t.nr
+
+            def some(r: Node) -> None:
+                lines(j, add(i, r), b.load(sums, mul(r, t.nr), shape, (t.nr, 1)))
+
+            left = left_of(self.shape.m, add(add(block.m0, i0), i), t.mr)
+            stop = t.mr if left is None else binary("min", left, t.mr)
+            b.loop(0, stop, self._lines, some)
+
+        def lines(j: Node, i: Node, total: Node) -> None:
+            """What becomes of sums of rows from the i-th on."""
+            m, n = add(add(block.m0, i0), i), add(block.n0, j)
             if scratch.c is None:
                 self._finish(block, scratch.edge, total, m, n)
                 return
@@ -522,7 +560,7 @@ class _MatmulTemplate:
 
     def _held(self, partial: Memory, offset: Node, level: Operand) -> Node:
         t = self.blocks
-        return self.b.load(partial, self._level(offset, level), (t.mr, t.nr), (t.nr, 1))
+        return self.b.load(partial, self._level(offset, level), (self._lines, t.nr), (t.nr, 1))
 
     def _with_waiting(self, partial: Memory, offset: Node, done: Node, total: Node) -> Node:
         """A block's sums with those that they complete, `done` of them."""
@@ -541,6 +579,14 @@ class _MatmulTemplate:
         group = self.shape.together
         a_row, a_col = (t.kc, 1) if self._a_by_rows else (group, self._pitch)
 
+        def tiles(kk: Node, acc: Node) -> tuple[Node]:
+            deep = t.unroll
+            left = b.load(scratch.a, add(a0, mul(kk, t.mr)), (t.mr, deep), (deep, 1))
+            assert scratch.b is not None
+            wide = t.nr * group
+            right = b.load(scratch.b, add(b0, mul(kk, t.nr)), (deep // group, wide), (wide, 1))
+            return (dot(left, out_of_groups(right, group), acc),)
+
         def step(kk: Node, acc: Node) -> tuple[Node]:
             for u in range(0, t.unroll, group):
                 k = add(kk, u)
@@ -555,6 +601,8 @@ class _MatmulTemplate:
             return (acc,)
 
         zeros = (const(0, self.shape.accumulate, (t.mr, t.nr)),)
+        if self.shape.tile:
+            return b.loop(0, depth, t.unroll, tiles, zeros)[0]
         if isinstance(depth, Node) or not self.shape.over_rows:
             return b.loop(0, depth, t.unroll, step, zeros)[0]
         sums = Sums(zeros, ("add",), SERIAL_PRODUCTS, apart=True)
@@ -562,13 +610,13 @@ class _MatmulTemplate:
         return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
 
     def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
-        """The epilogue: for the whole tile, or row by row where the tile reaches beyond C."""
-        s, t, b = self.shape, self.blocks, self.b
+        """The epilogue: for all lines, or row by row where they reach beyond C."""
+        s, t, b, lines = self.shape, self.blocks, self.b, self._lines
         if edge is None:
             self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
             return
-        rows, columns = left_of(s.m, m, t.mr), left_of(s.n, n, t.nr)
-        within = inside((t.mr, t.nr), (rows, columns))
+        rows, columns = left_of(s.m, m, lines), left_of(s.n, n, t.nr)
+        within = inside((lines, t.nr), (rows, columns))
         with b.when(within):
             self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
         with b.when(unary("not", within)):
@@ -578,7 +626,7 @@ class _MatmulTemplate:
                 one = b.load(edge, mul(r, t.nr), (1, t.nr), (t.nr, 1))
                 self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
-            b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
+            b.loop(0, lines if rows is None else binary("min", rows, lines), 1, row)
 
 
 def _by_groups(tile: Node, group: int) -> Node:

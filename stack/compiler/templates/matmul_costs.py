@@ -15,6 +15,7 @@ from stack.compiler.templates.blocking import (
     IN_FLIGHT,
     LAUNCH_COST,
     PACK_COST,
+    TILE_RATE,
     Blocks,
     MatmulShape,
     cache_nbytes,
@@ -22,6 +23,7 @@ from stack.compiler.templates.blocking import (
     choose_blocks,
     even_sizes,
     lanes_of,
+    register_tile,
     round_up,
     scratch_budget,
     scratch_nbytes,
@@ -66,6 +68,8 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
     sums, loads = t.mr * vectors, t.mr + vectors
     spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
     step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
+    if shape.tile:
+        step = sums / TILE_RATE
     width = shape.packed.nbytes
     near, far = t.kc * t.nr * width, t.mc * t.kc * width
     step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
@@ -85,6 +89,9 @@ def rules_cost(shape: MatmulShape, info: DeviceInfo) -> float:
 
 def _tiles(shape: MatmulShape, info: DeviceInfo) -> Iterator[tuple[int, int]]:
     """Register tiles that are not much larger than the product or the registers."""
+    if shape.tile:
+        yield register_tile(shape, info)
+        return
     lanes, registers = lanes_of(shape, info), info.limits.registers or 16
     for mr, vectors in product(TILE_ROWS, TILE_VECTORS):
         fits = mr * vectors <= 3 * registers // 2
@@ -96,8 +103,10 @@ def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator
     rows, columns = _sizes(shape.m, mr), _sizes(shape.n, nr)
     group = shape.together
     steps = [(kt * group, unroll * group) for kt, unroll in _steps(ceil_div(shape.k, group))]
-    for (kt, unroll), kc in product(steps, DEPTHS):
-        deep = min(kc, round_up(max(1, shape.k), kt))
+    if shape.tile:
+        steps = [(min(kt, shape.tile[2]), shape.tile[2]) for kt, _ in steps]
+    for (kt, unroll), kc in product(dict.fromkeys(steps), DEPTHS):
+        deep = min(kc, round_up(max(1, shape.k), max(kt, unroll)))
         if kc >= 2 * deep and kc != DEPTHS[0]:
             continue
         for mp, np in product(rows, columns):

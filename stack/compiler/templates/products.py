@@ -45,11 +45,10 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     k_run = k.size if any(_is_uneven(e, ops.k) for e in deep) else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
-    unit = None
-    if template.unit:
-        unit = template.unit(_exact(ops.a, left), _exact(ops.b, right), total, info)
-    if unit is not None and not divides(unit.together, k_run):
-        unit = None
+    # What lies in runs along k is packed as far as each of them goes, in rows.
+    units = template.units(_exact(ops.a, left), _exact(ops.b, right), total, info)
+    fitting = (u for u in units if not k_run or (not u.register and divides(u.together, k_run)))
+    unit = next(fitting, None)
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
         m=prod(a.size for a in ops.m),
@@ -64,6 +63,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         k_run=k_run,
         together=1 if unit is None else unit.together,
         right=None if unit is None else unit.right,
+        tile=(unit.m, unit.n, unit.k) if unit is not None and unit.register else None,
         apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
     )
 

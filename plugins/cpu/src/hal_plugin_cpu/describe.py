@@ -100,7 +100,7 @@ def describe(shape: Shape, processor: Processor) -> DeviceInfo:
         ),
         formats=FORMATS,
         features=FEATURES,
-        matrix_units=_matrix_units(features, shape.threads),
+        matrix_units=_matrix_units(shape.threads),
         links=tuple(
             Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
         ),
@@ -118,6 +118,21 @@ def describe(shape: Shape, processor: Processor) -> DeviceInfo:
 def summary(threads: int) -> str:
     """The device in a line."""
     return f"{machine.processor()}, {threads} threads"
+
+
+def _tiles(k: int, left: DType, sums: DType, right: DType | None, name: str) -> MatrixUnit:
+    """A unit of AMX, whose registers are 16 rows of 64 bytes. It takes denormals of floats for
+    zero."""
+    return MatrixUnit(
+        *(16, 16, k, left, sums, right),
+        together=32 // left.bits,
+        denormals=not left.is_float,
+        call=f"llvm.x86.{name}.internal",
+        register="x86_amx",
+        clear="llvm.x86.tilezero.internal",
+        load="llvm.x86.tileloadd64.internal",
+        store="llvm.x86.tilestored64.internal",
+    )
 
 
 _DOTS = (
@@ -142,21 +157,18 @@ _DOTS = (
             call="llvm.x86.avx512.vpdpbusd.256",
         ),
     ),
+    (lib.HC_TILE_BF16, _tiles(32, DType.BF16, DType.F32, None, "tdpbf16ps")),
+    (lib.HC_TILE_F16, _tiles(32, DType.F16, DType.F32, None, "tdpfp16ps")),
+    (lib.HC_TILE_I8, _tiles(64, DType.I8, DType.I32, None, "tdpbssd")),
+    (lib.HC_TILE_I8, _tiles(64, DType.U8, DType.I32, DType.I8, "tdpbusd")),
 )  # fmt: skip
-"""Instructions that work on vector registers."""
-_TILES = (
-    ("amx-bf16", MatrixUnit(16, 16, 32, DType.BF16, DType.F32, together=2, denormals=False)),
-    ("amx-fp16", MatrixUnit(16, 16, 32, DType.F16, DType.F32, together=2, denormals=False)),
-    ("amx-int8", MatrixUnit(16, 16, 64, DType.I8, DType.I32, together=4)),
-)
-"""Those that work on tile registers, which no program format reaches."""
+"""Instructions that work on vector registers, and those that work on tile registers."""
 
 
-def _matrix_units(features: Mapping[str, bool], threads: int) -> tuple[MatrixUnit, ...]:
+def _matrix_units(threads: int) -> tuple[MatrixUnit, ...]:
     rates = ((unit, machine.dot_rate(number)) for number, unit in _DOTS)
-    found = tuple(
-        replace(unit, rate=rate * threads * 2 * unit.n * unit.k) for unit, rate in rates if rate
+    return tuple(
+        replace(unit, rate=rate * threads * 2 * unit.m * unit.n * unit.k)
+        for unit, rate in rates
+        if rate
     )
-    if not features.get("amx-tile") or not lib.hc_allow_tiles():
-        return found
-    return found + tuple(unit for name, unit in _TILES if features.get(name))

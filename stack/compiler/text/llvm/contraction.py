@@ -9,7 +9,7 @@ from itertools import product
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import COMBINE
-from stack.compiler.text.llvm import arith, large, units
+from stack.compiler.text.llvm import arith, large, tile_registers, units
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
 from stack.compiler.text.llvm.types import constant, register, vector
@@ -184,6 +184,8 @@ def _dot(t: TileValues, n: Node, row: int, piece: int) -> str:
     stays in registers while every row of a uses it."""
     a, b, acc = n.srcs
     unit = t.unit_of(n)
+    if unit is not None and unit.register:
+        return tile_registers.dot(t, n, unit, row, piece)
     count = len(t.widths(n))
     taken = unit.k if unit else 1
     if rows(n.shape) * count * (columns(a.shape) // taken) > MOST:

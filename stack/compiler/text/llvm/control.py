@@ -26,7 +26,7 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, toposort
-from stack.compiler.text.llvm import ahead, indexed, loads
+from stack.compiler.text.llvm import ahead, indexed, loads, tile_registers
 from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
 from stack.compiler.text.llvm.contents import accesses, nested, operands
@@ -97,7 +97,7 @@ class Body:
                 _WRITES[type(s)](t, s)
             else:
                 assert isinstance(s, Wait | Barrier)
-        return [p for n in outs for p in self.tiles.pieces(n)]
+        return [p for n in outs for p in tile_registers.values(self.tiles, n)]
 
     def _ask_behind(self, block: Sequence[Statement]) -> None:
         """Ask for what a block behind a loop touches, but what it writes past the caches."""
@@ -157,7 +157,7 @@ class Body:
         values.append(self._version(statements, i, outs, slow, after))
         self.masked = False
         out.begin(after)
-        kinds = [k for n in outs for k in t.piece_types(n)]
+        kinds = [k for n in outs for k in tile_registers.types(t, n)]
         (a, from_a), (b, from_b) = values
         return [
             out.put(f"phi {kind} [{x}, %{from_a}], [{y}, %{from_b}]")
@@ -217,7 +217,9 @@ class Body:
         t, out = self.tiles, self.tiles.out
         self._compute_before(s)
         start, stop, step = (t.scalar(n) for n in (s.start, s.stop, s.step))
-        first = [p for c in s.carried for p in t.pieces(c.init)]
+        for c in s.carried:
+            tile_registers.mark(t, c)
+        first = [p for c in s.carried for p in tile_registers.begun(t, c)]
         ranges = [bounds(n, t.env.ranges) for n in (s.start, s.stop, s.step)]
         runs = ranges[1][0] > ranges[0][1]
         before, body, after = out.block, out.label("body"), out.label("after")
@@ -227,7 +229,7 @@ class Body:
             out.branch(out.put(f"icmp slt i64 {start}, {stop}"), body, after)
         out.begin(body)
         index, index_place = out.name(), out.hole()
-        kinds = [k for c in s.carried for k in t.piece_types(c.var)]
+        kinds = [k for c in s.carried for k in tile_registers.types(t, c.var)]
         names = [out.name() for _ in kinds]
         places = [out.hole() for _ in kinds]
         t.env.ranges[s.index] = loop_range(*ranges)
@@ -254,8 +256,8 @@ class Body:
         """Say what the pieces of several variables are."""
         first = 0
         for v in variables:
-            count = len(self.tiles.piece_types(v))
-            self.tiles.define_all(v, values[first : first + count])
+            count = len(tile_registers.types(self.tiles, v))
+            tile_registers.define(self.tiles, v, values[first : first + count])
             self.defined.add(v)
             first += count
 

@@ -19,6 +19,7 @@ from stack.compiler.text.llvm import (
     indexed,
     loads,
     shapes,
+    tile_registers,
 )
 from stack.compiler.text.llvm.control import Body
 from stack.compiler.text.llvm.neighbours import once_for_neighbours
@@ -168,6 +169,8 @@ def _index_of(t: TileValues, n: Node, names: tuple[str, ...]) -> str:
 
 
 def _variable(t: TileValues, n: Node, row: int, piece: int) -> str:
+    if n in t.env.tiled:
+        return tile_registers.read(t, n, row, piece)
     alias = t.env.aliases.get(n)
     if alias is not None:
         return t.piece(alias, row, piece)

@@ -14,7 +14,7 @@ from hal.tile.build import transpose
 from hal.tile.kernel import Access, Gather, Load, Store
 from hal.tile.node import Node, toposort
 from hal.tile.ops import ELEMENTWISE
-from stack.compiler.text.llvm import casts
+from stack.compiler.text.llvm import casts, tile_registers
 from stack.compiler.text.llvm.addresses import address, constant_of, piece_mask, valid
 from stack.compiler.text.llvm.guards import either, guarded
 from stack.compiler.text.llvm.loads import (
@@ -106,6 +106,8 @@ def store(t: TileValues, pending: Pending, s: Store) -> None:
         value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
     pending.force(in_place(t, value, target))
     pending.variables.clear()
+    if tile_registers.store(t, target, value):
+        return
     places, per_row = t.places(value), len(t.widths(value))
     if s in t.env.streamed:
         t.together(value, places)

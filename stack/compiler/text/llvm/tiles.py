@@ -51,10 +51,10 @@ def widths(count: int, lanes: int) -> tuple[int, ...]:
 @dataclass(slots=True)
 class Environment:
     """What names mean: the pointers of memories, scalar parameters and program indices, the
-    statement behind each loaded variable, the limits known to reach a size, and of stores that may
-    go past the caches whether the launch writes enough for that. `steps` and `extents` are what
-    `lines` has found out about positions; `ahead` says by how many bytes loads ask ahead, `asked`
-    which ones do nothing else."""
+    statement behind each loaded variable, the unit in whose tile registers a node is, the limits
+    known to reach a size, and of stores that may go past the caches whether the launch writes
+    enough for that. `steps` and `extents` are what `lines` has found out about positions; `ahead`
+    says by how many bytes loads ask ahead, `asked` which ones do nothing else."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -62,6 +62,7 @@ class Environment:
     grid: tuple[str, ...] = ()
     loads: dict[Node, Load | Gather] = field(default_factory=dict)
     aliases: dict[Node, Node] = field(default_factory=dict)
+    tiled: dict[Node, MatrixUnit] = field(default_factory=dict)
     ranges: dict[Node, Range] = field(default_factory=dict)
     assumed: dict[Node, int] = field(default_factory=dict)
     streamed: dict[Store, str] = field(default_factory=dict)

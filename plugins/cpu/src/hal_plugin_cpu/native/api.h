@@ -117,10 +117,9 @@ int hc_call_done(hc_call *call, int rank);
 
 /* machine.c */
 double hc_fma_rate(int bits);
-enum { HC_DOT_BF16, HC_DOT_I8, HC_DOT_I8_256 };
+enum { HC_DOT_BF16, HC_DOT_I8, HC_DOT_I8_256, HC_TILE_BF16, HC_TILE_F16, HC_TILE_I8 };
 int hc_has_dot(int unit);
 double hc_dot_rate(int unit);
-int hc_allow_tiles(void);
 void *hc_symbol(const char *name);
 
 /* link.c */

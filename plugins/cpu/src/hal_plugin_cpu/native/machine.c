@@ -39,6 +39,34 @@ MEASURE(bf16_512, "z", CLEAR_64, DOT_BF16)
 MEASURE(i8_512, "z", CLEAR_64, DOT_I8)
 MEASURE(i8_256, "y", CLEAR_32, VEX_DOT_I8)
 
+/* Tile registers: palette 1, eight of 16 rows of 64 bytes. Four sums wait for one another, a quarter of the time. */
+typedef struct { uint8_t palette, start, none[14]; uint16_t nbytes[16]; uint8_t rows[16]; } tile_config;
+
+#define TILE_SUMS 4
+
+#define MEASURE_TILES(NAME, OPERATION)                                                            \
+    static double NAME(void) {                                                                   \
+        tile_config config = {.palette = 1};                                                      \
+        for (int i = 0; i < 8; i++) config.nbytes[i] = 64, config.rows[i] = 16;                   \
+        int64_t rounds = ROUNDS / 10, start_ns = hc_now();                                        \
+        __asm__ volatile("ldtilecfg %1\n\t"                                                       \
+                         "tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\t"             \
+                         "tilezero %%tmm3\n\ttilezero %%tmm4\n\ttilezero %%tmm5\n"               \
+                         "1:\n\t" OPERATION " %%tmm5, %%tmm4, %%tmm0\n\t"                         \
+                         OPERATION " %%tmm5, %%tmm4, %%tmm1\n\t"                                 \
+                         OPERATION " %%tmm5, %%tmm4, %%tmm2\n\t"                                 \
+                         OPERATION " %%tmm5, %%tmm4, %%tmm3\n\t"                                 \
+                         "dec %0\n\tjnz 1b\n\ttilerelease"                                        \
+                         : "+r"(rounds)                                                          \
+                         : "m"(config)                                                           \
+                         : "cc", "memory");                                                      \
+        return (double)(ROUNDS / 10) * TILE_SUMS / (double)(hc_now() - start_ns + 1) * 1e9;       \
+    }
+
+MEASURE_TILES(tile_bf16, "tdpbf16ps")
+MEASURE_TILES(tile_f16, "tdpfp16ps")
+MEASURE_TILES(tile_i8, "tdpbssd")
+
 static double best_of_three(double (*measure)(void)) {
     double best = 0;
     for (int i = 0; i < 3; i++) {
@@ -55,6 +83,23 @@ static int has_avxvnni(void) {
     return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
+#define TILE_BF16 (1u << 22) /* of EDX of CPUID's leaf 7 */
+#define TILES (1u << 24)
+#define TILE_I8 (1u << 25)
+#define TILE_F16 (1u << 21) /* of EAX of leaf 7.1 */
+
+/* Whether the processor has tile registers and those features of them, and the kernel gives this process their state,
+ * for which it is asked once. */
+static int has_tiles(unsigned first, unsigned second) {
+    static int allowed = -1;
+    unsigned a = 0, b = 0, c = 0, d = 0, more = 0;
+    first |= TILES;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & first) != first) return 0;
+    if (second && (!__get_cpuid_count(7, 1, &more, &b, &c, &d) || (more & second) != second)) return 0;
+    if (allowed < 0) allowed = syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+    return allowed;
+}
+
 static double vectors_per_s(int *nbytes) {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
     int wide = __builtin_cpu_supports("avx512f");
@@ -67,6 +112,9 @@ int hc_has_dot(int unit) {
     case HC_DOT_BF16: return __builtin_cpu_supports("avx512bf16") != 0;
     case HC_DOT_I8: return __builtin_cpu_supports("avx512vnni") != 0;
     case HC_DOT_I8_256: return has_avxvnni();
+    case HC_TILE_BF16: return has_tiles(TILE_BF16, 0);
+    case HC_TILE_F16: return has_tiles(0, TILE_F16);
+    case HC_TILE_I8: return has_tiles(TILE_I8, 0);
     default: return 0;
     }
 }
@@ -76,6 +124,9 @@ static double dots_per_s(int unit) {
     case HC_DOT_BF16: return best_of_three(bf16_512);
     case HC_DOT_I8: return best_of_three(i8_512);
     case HC_DOT_I8_256: return best_of_three(i8_256);
+    case HC_TILE_BF16: return best_of_three(tile_bf16);
+    case HC_TILE_F16: return best_of_three(tile_f16);
+    case HC_TILE_I8: return best_of_three(tile_i8);
     default: return 0;
     }
 }
@@ -95,15 +146,6 @@ double hc_fma_rate(int bits) {
 
 /* Instructions of that kind per second of one core, measured in the same way; 0: it has none. */
 double hc_dot_rate(int unit) { return hc_has_dot(unit) ? dots_per_s(unit) : 0; }
-
-/* Asks the kernel for the tile registers; must come before the worker threads. 1 when they may be used. */
-int hc_allow_tiles(void) {
-#ifdef __x86_64__
-    return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
-#else
-    return 0;
-#endif
-}
 
 /* The compiler's run-time calls for half precision, for code generated on processors without an instruction for
  * them. Half values travel in the low bits of an SSE register. */

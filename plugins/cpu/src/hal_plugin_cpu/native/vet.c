@@ -31,13 +31,22 @@ static const char *const INTRINSICS[] = {
     "roundeven", "sin", "smax", "smin", "sqrt", "tanh", "trunc", "umax", "umin",
 };
 
-/* The instructions for products that the description names. LLVM ends the process for one that the processor lacks. */
-typedef struct { const char *name; int feature; } dot;
+/* The instructions for products that the description names. LLVM ends the process for one that the processor lacks,
+ * and for one of tile registers whose size is no number. */
+typedef struct { const char *name; int feature, tiles; } dot;
 static const dot DOTS[] = {
-    {"llvm.x86.avx512bf16.dpbf16ps.512", HC_DOT_BF16},
-    {"llvm.x86.avx512.vpdpbusd.512", HC_DOT_I8},
-    {"llvm.x86.avx512.vpdpbusd.256", HC_DOT_I8_256},
+    {"llvm.x86.avx512bf16.dpbf16ps.512", HC_DOT_BF16, 0},
+    {"llvm.x86.avx512.vpdpbusd.512", HC_DOT_I8, 0},
+    {"llvm.x86.avx512.vpdpbusd.256", HC_DOT_I8_256, 0},
+    {"llvm.x86.tdpbf16ps.internal", HC_TILE_BF16, 1},
+    {"llvm.x86.tdpfp16ps.internal", HC_TILE_F16, 1},
+    {"llvm.x86.tdpbssd.internal", HC_TILE_I8, 1},
+    {"llvm.x86.tdpbusd.internal", HC_TILE_I8, 1},
+    {"llvm.x86.tilezero.internal", HC_TILE_I8, 1},
+    {"llvm.x86.tileloadd64.internal", HC_TILE_I8, 1},
+    {"llvm.x86.tilestored64.internal", HC_TILE_I8, 1},
 };
+static const char TILES[] = "x86_amx";
 
 /* What the parser understands and not all of LLVM can stand. */
 static const char *const RISKY[] = {
@@ -46,7 +55,7 @@ static const char *const RISKY[] = {
     "fp128", "gc", "ifunc", "inalloca", "indirectbr", "invoke", "landingpad", "metadata", "module", "musttail",
     "no_cfi", "none", "opaque", "personality", "ppc_fp128", "preallocated", "prefix", "prologue", "ptrauth", "resume",
     "section", "sideeffect", "source_filename", "sret", "swifterror", "target", "token", "type", "uselistorder",
-    "uselistorder_bb", "va_arg", "vscale", "x86_amx", "x86_fp80", "x86_mmx",
+    "uselistorder_bb", "va_arg", "vscale", "x86_fp80", "x86_mmx",
 };
 
 /* The notes that a module may have: of stores past the caches. */
@@ -105,13 +114,14 @@ static int is_intrinsic(const char *name, int64_t n) {
     return 0;
 }
 
-static int is_dot(const char *name, int64_t n) {
+static const dot *find_dot(const char *name, int64_t n) {
     for (size_t i = 0; i < sizeof DOTS / sizeof *DOTS; i++)
-        if (n == (int64_t)strlen(DOTS[i].name) && !strncmp(name, DOTS[i].name, n)) return hc_has_dot(DOTS[i].feature);
-    return 0;
+        if (n == (int64_t)strlen(DOTS[i].name) && !strncmp(name, DOTS[i].name, n)) return &DOTS[i];
+    return NULL;
 }
 
-typedef struct { const char *at, *end; char before; int depth, in_alloca; int64_t stack; } reader;
+/* `in_tiles`: in a line that calls a function of tile registers; `size_next`: behind "i16" in such a line. */
+typedef struct { const char *at, *end; char before; int depth, in_alloca, in_tiles, size_next; int64_t stack; } reader;
 
 static void skip_comment(reader *r) {
     while (r->at < r->end && *r->at != '\n') r->at++;
@@ -123,8 +133,13 @@ static int read_name(reader *r) {
     const char *name = ++r->at;
     while (r->at < r->end && in_name(*r->at)) r->at++;
     int64_t n = r->at - name;
-    if (n >= 5 && !strncmp(name, "llvm.", 5) && !is_intrinsic(name, n) && !is_dot(name, n))
-        return HC_VET_RISKY;
+    if (name[-1] == '%' && r->size_next) return HC_VET_RISKY;
+    const dot *found = find_dot(name, n);
+    if (found) {
+        r->in_tiles = found->tiles;
+        return hc_has_dot(found->feature) ? HC_VET_KNOWN : HC_VET_RISKY;
+    }
+    if (n >= 5 && !strncmp(name, "llvm.", 5) && !is_intrinsic(name, n)) return HC_VET_RISKY;
     return n > 0 ? HC_VET_KNOWN : HC_VET_RISKY;
 }
 
@@ -134,6 +149,9 @@ static int read_word(reader *r) {
     int64_t n = r->at - word;
     if (r->at < r->end && *r->at == ':') return HC_VET_KNOWN;
     if (n == 6 && !strncmp(word, "alloca", 6)) r->in_alloca = 1;
+    r->size_next = r->in_tiles && n == 3 && !strncmp(word, "i16", 3);
+    if (n == (int64_t)strlen(TILES) && !strncmp(word, TILES, n))
+        return hc_has_dot(HC_TILE_I8) ? HC_VET_KNOWN : HC_VET_RISKY;
     if (is_integer(word, n)) return is_small_integer(word, n) ? HC_VET_KNOWN : HC_VET_RISKY;
     return level_of(word, n);
 }
@@ -197,7 +215,7 @@ static int read_sign(reader *r) {
     switch (c) {
     case '<': case '[': case '(': case '{': return ++r->depth <= MAX_DEPTH ? HC_VET_KNOWN : HC_VET_RISKY;
     case '>': case ']': case ')': case '}': r->depth--; return HC_VET_KNOWN;
-    case '\n': r->in_alloca = 0; return HC_VET_KNOWN;
+    case '\n': r->in_alloca = r->in_tiles = r->size_next = 0; return HC_VET_KNOWN;
     case ',': case '=': case '-': case ' ': case '\t': case '\r': case '*': case ':': return HC_VET_KNOWN;
     case '"': case '#': case '$': case '^': case '.': case '+': case '|': return HC_VET_RISKY;
     default: return HC_VET_STRANGE;
