@@ -1,11 +1,12 @@
-"""Loops: the segments of a body, submitted once for each step."""
+"""Loops: the segments of a body, submitted once for each step, or for several short ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from hal.core.values import Region, Waits
-from stack.compiler.program import BufferRef, LoopCall
+from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, KernelCall, LoopCall
 from stack.runtime.placement import BufferRange
 from stack.runtime.segments import Regions, Segment, region_of
 from stack.runtime.stream import Stream
@@ -14,17 +15,76 @@ Place = Callable[[BufferRef], BufferRange | Region]
 """Where a buffer is: in the arena, or in an array that each run gives."""
 
 
+AT_ONCE = 96
+"""Calls of the steps that are submitted at once, at most. On Zen 3 a submission takes its caller
+some ten microseconds, in which it could launch as many kernels."""
+
+
+def steps_at_once(call: LoopCall) -> int:
+    """How many steps are submitted at once: 0, or an even number, of which the last one leaves the
+    carried values where a loop ends. There is one step before these at least."""
+    if call.tested:
+        return 0
+    return min(AT_ONCE // max(1, len(call.body.calls)), call.steps - 1) // 2 * 2
+
+
+def several(call: LoopCall, steps: int) -> CompiledGraph:
+    """So many steps, an even number, as one graph. Its inputs are the constants, then the rows of
+    each step; its outputs two places for each carried value, the second of which has the value
+    that the first step takes, and will have the one that the last step gives, then the stacks of
+    each step."""
+    body, consts, carried = call.body, len(call.consts), len(call.carried)
+    rows, stacks = len(call.rows), len(call.stacks)
+
+    def named(ref: BufferRef, step: int) -> BufferRef:
+        i = ref.index
+        before, after = (carried, 0) if step % 2 == 0 else (0, carried)
+        if ref.kind == "input" and consts <= i < consts + carried:
+            return replace(ref, kind="output", index=before + i - consts)
+        if ref.kind == "input" and i >= consts:
+            return replace(ref, index=i - carried + step * rows)
+        if ref.kind == "output" and i < carried:
+            return replace(ref, index=after + i)
+        if ref.kind == "output":
+            return replace(ref, index=carried + i + step * stacks)
+        return ref
+
+    def made(c: Call, step: int) -> Call:
+        if isinstance(c, CopyCall):
+            return CopyCall(named(c.dst, step), named(c.src, step))
+        assert isinstance(c, KernelCall), "steps at once are launches and copies"
+        args = [named(a, step) if isinstance(a, BufferRef) else a for a in c.args]
+        return replace(c, args=tuple(args))
+
+    given, kept = body.inputs[consts + carried :], body.outputs[carried:]
+    return CompiledGraph(
+        (*body.inputs[:consts], *given * steps),
+        (*body.outputs[:carried] * 2, *kept * steps),
+        (),
+        body.temps,
+        tuple(made(c, step) for step in range(steps) for c in body.calls),
+    )
+
+
 class Loop:
     """Submits a body again and again. Steps that are submitted are not waited for, but for the
     value that tells whether there is a further one."""
 
-    def __init__(self, call: LoopCall, place: Place, body: Sequence[Segment]) -> None:
+    def __init__(
+        self,
+        call: LoopCall,
+        place: Place,
+        body: Sequence[Segment],
+        at_once: int = 0,
+        many: Sequence[Segment] = (),
+    ) -> None:
         self._steps, self._reverse, self._tested = call.steps, call.reverse, call.tested
         self._consts, self._rows, self._stacks = (
             [place(ref) for ref in refs] for refs in (call.consts, call.rows, call.stacks)
         )
         self._carried = [(place(c.begin), place(c.other), place(c.end)) for c in call.carried]
         self._body = body
+        self._at_once, self._many = at_once, many
 
     def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
         def found(places: Iterable[BufferRange | Region]) -> list[Region]:
@@ -37,14 +97,24 @@ class Loop:
             one = [*consts, *now, *rows][0]
             nothing = Region(one.buffer, one.offset, 0)
             stream.submitted(stream.device.fill(nothing, b"\0", stream.timeline, waits))
-        while made < self._steps and (not self._tested or _is_true(stream, now[0])):
-            at = self._at(made)
+        alone = self._steps
+        if self._at_once:
+            alone = 1 + (self._steps - 1) % self._at_once
+        while made < alone and (not self._tested or _is_true(stream, now[0])):
             into = [each[1 + (self._steps - made) % 2] for each in carried]
-            given = [*consts, *now, *(self._part(r, at) for r in rows)]
-            inner = [*given, *into, *(self._part(s, at) for s in stacks)]
+            given = [*consts, *now, *self._parts(rows, made, 1)]
+            inner = [*given, *into, *self._parts(stacks, made, 1)]
             for segment in self._body:
                 segment.submit(stream, inner, ())
             now, made = into, made + 1
+            stream.throttle()
+        places = [each[i] for i in (1, 2) for each in carried]
+        while alone <= made < self._steps:
+            inner = [*consts, *self._parts(rows, made, self._at_once)]
+            inner += [*places, *self._parts(stacks, made, self._at_once)]
+            for segment in self._many:
+                segment.submit(stream, inner, ())
+            made += self._at_once
             stream.throttle()
         for region, (_, _, end) in zip(now, carried, strict=True):
             if region is not end and end.nbytes:
@@ -56,6 +126,10 @@ class Loop:
 
     def _at(self, step: int) -> int:
         return self._steps - 1 - step if self._reverse else step
+
+    def _parts(self, wholes: Sequence[Region], first: int, steps: int) -> list[Region]:
+        """What these steps have of each."""
+        return [self._part(w, self._at(first + k)) for k in range(steps) for w in wholes]
 
     def _part(self, whole: Region, at: int) -> Region:
         nbytes = whole.nbytes // self._steps

@@ -32,7 +32,7 @@ from stack.compiler.program import (
 from stack.memory.plan import Layout
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
-from stack.runtime.loop import Loop
+from stack.runtime.loop import Loop, several, steps_at_once
 from stack.runtime.memory import Arena, HostArena
 from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
@@ -185,20 +185,9 @@ class Recording:
         if isinstance(call, ExchangeCall):
             return Exchange(self._groups, call, *map(self._side, (call.dst, *call.sources)))
         if isinstance(call, LoopCall):
-            body = Recording(
-                self._device,
-                self._programs,
-                self._groups,
-                call.body,
-                self._placement.within(call.body),
-                self.arena,
-                self._host,
-            )
-            self._bodies.append(body)
-            parts = [step.part for step in body.steps]
-            segments = [part for part in parts if not isinstance(part, Exchange)]
-            assert len(segments) == len(parts), "a loop's body has no exchange"
-            return Loop(call, self._side, segments)
+            at_once = steps_at_once(call) if all(map(self._recordable, call.body.calls)) else 0
+            many = self._segments(several(call, at_once)) if at_once else []
+            return Loop(call, self._side, self._segments(call.body), at_once, many)
         if isinstance(call, CopyCall) and call.dst.kind == "host":
             store = Store(self._in_host(call.dst), self._fixed(call.src))
             self._stores[call.dst.index] = store
@@ -215,6 +204,23 @@ class Recording:
         launchable = self._device.bind(self._program(call).program, fixed)
         self.handles.append(launchable)
         return Launch(launchable, call.grid)
+
+    def _segments(self, body: CompiledGraph) -> list[Segment]:
+        """Those of a loop's body."""
+        made = Recording(
+            self._device,
+            self._programs,
+            self._groups,
+            body,
+            self._placement.within(body),
+            self.arena,
+            self._host,
+        )
+        self._bodies.append(made)
+        parts = [step.part for step in made.steps]
+        segments = [part for part in parts if not isinstance(part, Exchange)]
+        assert len(segments) == len(parts), "a loop's body has no exchange"
+        return segments
 
     def _program(self, call: KernelCall) -> Loaded:
         return self.loaded[call.source]

@@ -76,6 +76,26 @@ def test_a_scan_has_the_values_and_gradients_of_the_unrolled_loop(device, revers
     assert_alike(both(program, arrays((5, 5), (2, 5), (4, 2, 5), (4, 2, 1))))
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 48, 49, 50, 101])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_that_are_submitted_at_once_change_places(steps, reverse):
+    """Two carried values that change their roles in each step, around the numbers of steps that
+    are one submission."""
+    rows = np.arange(steps * 2, dtype=np.float32).reshape(steps, 2)
+    (a, b), out = ht.scan(
+        lambda c, x: ((c[1], c[0] * 0.5 + x), c[0] - x),
+        (ht.tensor([1.0, 2.0]), ht.tensor([3.0, 4.0])),
+        ht.tensor(rows),
+        reverse=reverse,
+    )
+    x, y, each = np.float32([1, 2]), np.float32([3, 4]), np.zeros_like(rows)
+    for i in reversed(range(steps)) if reverse else range(steps):
+        each[i] = x - rows[i]
+        x, y = y, x * np.float32(0.5) + rows[i]
+    for got, want in ((a, x), (b, y), (out, each)):
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
 def test_a_scan_within_a_scan_and_of_no_steps():
     def program(space, leaves):
         w, x = leaves
