@@ -181,17 +181,8 @@ def erf(x: Node) -> Node:
     return _with_sign(fma(mul(value, -1 / 4), value, value), x)
 
 
-_ERF_BESIDE_ONE = (
-    0.14104739490187967,
-    0.06963036707216821,
-    0.002089044634347096,
-    -0.006589270737589617,
-    -0.00018648966775745284,
-    0.0005128339426389711,
-    -8.887158540027597e-05,
-    4.8002784156529436e-06,
-)
-"""(1 - (1 - erf(x)) ** (1 / 8)) / x for 0 <= x <= 4."""
+_ERF_BESIDE_ONE = ((1 + _ERF[0]) / 8, *(c / 8 for c in _ERF[1:]))
+"""(1 - (1 - erf(x)) ** (1 / 8)) / x, by the same polynomial."""
 
 
 def erf_and_one(x: Node) -> Node:
