@@ -50,7 +50,8 @@ __all__ = [
 ]
 
 def cholesky(A: Tensor, upper: bool = False) -> Tensor:
-    """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
+    """The lower triangular L with L @ L.T = A of a positive definite A, whose lower triangle
+    alone is read, or its transpose."""
 
 def cholesky_ex(A: Tensor, upper: bool = False, check_errors: bool = False) -> Any:
     """cholesky, and 0 where it exists."""

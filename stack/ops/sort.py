@@ -19,7 +19,7 @@ from stack.ops.table import ALL, define, widened
 I64 = DType.I64
 RUN = 64
 """Elements that are put in order by comparing all pairs; runs are then merged."""
-WRITTEN_OUT = 2
+MERGES_WRITTEN_OUT = 2
 """Merges at most that are written out and not a loop."""
 STRIDE = 16
 """Merged elements of which one is found among whole runs, and the others near it."""
@@ -87,7 +87,7 @@ def _sorted(n: Node) -> Node:
     keys = g.pad(keys, (0, 0), (0, whole - size), int(highest(keys.dtype)))
     keys, places = _runs(keys, run)
     count = (whole // run).bit_length() - 1
-    if count > WRITTEN_OUT:
+    if count > MERGES_WRITTEN_OUT:
         keys, places = _in_loop(keys, places, run, count)
     else:
         for level in range(count):

@@ -13,9 +13,9 @@ from hal.core.dtypes import DType
 from hal.tile.node import Type, toposort
 from stack import ops as g
 from stack.framework.expr import linear, spectral
-from stack.framework.expr.steps import WRITTEN_OUT
+from stack.framework.expr.steps import PANEL, STEPS_WRITTEN_OUT
 
-N = WRITTEN_OUT + 4
+N = STEPS_WRITTEN_OUT + 4
 RNG = np.random.default_rng(7)
 ANY = RNG.normal(size=(2, N, N))
 HEAVY = ANY + N * np.eye(N)
@@ -48,7 +48,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "sign": (lambda t, a: t.linalg.slogdet(a)[0] + 0 * a.sum(), (ANY,)),
     "det": (lambda t, a: t.linalg.det(a / N), (HEAVY,)),
     "lu": (lambda t, a: t.linalg.lu(a)[0] @ t.linalg.lu(a)[1] + t.linalg.lu(a)[2], (HEAVY,)),
+    "tall lu": (lambda t, a: t.linalg.lu(a)[1] @ t.linalg.lu(a)[2] ** 2, (ANY[..., : N - 2],)),
+    "wide lu": (lambda t, a: t.linalg.lu(a)[1] ** 2 @ t.linalg.lu(a)[2], (ANY[:, : N - 2],)),
     "qr": (lambda t, a: t.linalg.qr(a)[0] ** 2, (HEAVY,)),
+    "tall qr": (lambda t, a: t.linalg.qr(a)[0] ** 2 @ t.linalg.qr(a)[1] ** 2, (ANY[..., :-2],)),
+    "wide qr": (lambda t, a: t.linalg.qr(a)[0] ** 2 @ t.linalg.qr(a)[1] ** 2, (ANY[:, :-2],)),
     "singular values": (lambda t, a: t.linalg.svdvals(a), (HEAVY,)),
     "eigenvalues": (lambda t, a: t.linalg.eigvalsh(a) ** 2, (APART,)),
 }
@@ -72,6 +76,44 @@ def test_values_and_gradients(name: str) -> None:
     for a, b in zip(mine, theirs, strict=True):
         size = float(b.grad.detach().abs().max()) or 1.0
         np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=0, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("n", [3, PANEL, PANEL + 1])
+def test_cholesky_reads_the_lower_triangle(n: int) -> None:
+    """As PyTorch, whose gradient is symmetric all the same."""
+    a = POSITIVE[0, :n, :n].copy()
+    a[np.triu_indices(n, 1)] = np.nan
+    mine, theirs = ht.tensor(a.astype(np.float32), requires_grad=True), torch.tensor(a)
+    theirs.requires_grad_()
+    for t, x in ((ht, mine), (torch, theirs)):
+        (t.linalg.cholesky(x) ** 3).sum().backward()
+    want = torch.linalg.cholesky(theirs).detach().numpy()
+    np.testing.assert_allclose(ht.linalg.cholesky(mine).detach().numpy(), want, atol=1e-4)
+    size = float(theirs.grad.abs().max())
+    np.testing.assert_allclose(mine.grad.numpy(), theirs.grad.numpy(), atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("n", [PANEL, 2 * PANEL + 1])
+def test_sizes_around_panels(n: int) -> None:
+    a = RNG.normal(size=(n, n))
+    x = ht.tensor(a.astype(np.float32))
+    np.testing.assert_allclose((ht.linalg.inv(x) @ x).numpy(), np.eye(n), atol=1e-3)
+    packed, swaps = ht.linalg.lu_factor(x)
+    want, theirs = torch.linalg.lu_factor(torch.tensor(a))
+    np.testing.assert_array_equal(swaps.numpy(), theirs.numpy())
+    np.testing.assert_allclose(packed.numpy(), want.numpy(), atol=1e-3)
+    q, up = ht.linalg.qr(x)
+    np.testing.assert_allclose((q @ up).numpy(), a, atol=1e-4)
+    np.testing.assert_allclose((q.T @ q).numpy(), np.eye(n), atol=1e-5)
+
+
+def test_the_gradient_of_a_determinant_of_zero() -> None:
+    a = HEAVY[0] / N
+    a[:, -1] = 0
+    x = ht.tensor(a.astype(np.float32), requires_grad=True)
+    ht.linalg.det(x).backward()
+    want = [np.linalg.det(np.where(np.arange(N) == N - 1, np.eye(N)[:, [i]], a)) for i in range(N)]
+    np.testing.assert_allclose(x.grad.numpy()[:, -1], want, rtol=1e-3, atol=1e-4)
 
 
 def test_a_second_derivative() -> None:

@@ -1,11 +1,12 @@
-"""Linear algebra. Factorisations go over columns, whose steps are products of whole matrices, so
-they are meant for small matrices. Gradients follow from the steps where these are written out. For
-those of a loop all steps would be kept: there Cholesky's factor and solutions have rules."""
+"""Linear algebra. Factorisations go over columns, of which a panel at a time is factored by steps,
+and then taken from the others by a product of matrices. Gradients follow from the steps where these
+are written out. For those of a loop all steps would be kept: there factors and solutions have
+rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
@@ -15,20 +16,25 @@ from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.contract import matmul
-from stack.framework.expr.movement import diagonal, stack, tril, triu
+from stack.framework.expr.movement import diagonal, lower, movedim, stack, tril, triu
 from stack.framework.expr.operand import Dims, as_float, axis, broadcast_shape, meet, text
 from stack.framework.expr.public import linalg, operator
 from stack.framework.expr.steps import (
-    WRITTEN_OUT,
+    PANEL,
+    STEPS_WRITTEN_OUT,
     Place,
     column_of,
     columns_of,
     element_of,
+    in_loop,
     in_steps,
+    one_below_another,
+    panel_of,
     row_of,
     rows_below,
     rows_of,
     ruled,
+    side_by_side,
     unit_column,
 )
 from stack.framework.store import barrier
@@ -63,27 +69,66 @@ def _cholesky_method(x: Node, upper: bool = False) -> Node:
 
 @linalg(aten="linalg_cholesky")
 def cholesky(A: Node, *, upper: bool = False) -> Node:
-    """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
+    """The lower triangular L with L @ L.T = A of a positive definite A, whose lower triangle alone
+    is read, or its transpose."""
     n = _square(A)
     if not n:
         return A
-    if n > WRITTEN_OUT:
-        found = ruled(_cholesky(barrier(A)), [A], _cholesky_slope)
-    else:
-        found = _cholesky(e.mul(e.add(A, g.transpose(A)), 0.5))  # the gradient is symmetric
+    found = ruled(_cholesky(barrier(A)), [A], _cholesky_slope)
     return g.transpose(found) if upper else found
 
 
 def _cholesky(A: Node) -> Node:
+    """The factor, of the lower triangle alone."""
     n = A.shape[-1]
+    A = e.where(lower(n, n), A, g.transpose(A))
+    if n <= STEPS_WRITTEN_OUT:
+        return tril(_cholesky_panel(A, 0, in_steps))
+    count = -(-n // PANEL)
 
-    def step(j: Place, rest: Node) -> list[Node]:
-        pivot = g.sqrt(element_of(rest, j, j))
-        from_j = e.add(rows_below(n, j, A.dtype), unit_column(n, j, A.dtype))
-        column = e.div(e.mul(column_of(rest, j), from_j), pivot)
-        return [e.sub(rest, matmul(column, g.transpose(column))), column]
+    def step(p: Node, rest: Node) -> list[Node]:
+        first = e.mul(p, PANEL)
+        found = _cholesky_panel(panel_of(rest, -1, first), first, in_loop)
+        place = e.add(g.arange(PANEL), first)
+        below = e.le(place, g.reshape(g.arange(rest.shape[-1]), (rest.shape[-1], 1)))
+        found = e.where(below, found, g.const(0, A.dtype))
+        return [e.sub(rest, matmul(found, g.transpose(found))), found]
 
-    return columns_of(in_steps(n, step, [], [A])[1])
+    _, panels = in_loop(count, step, [], [_filled(A, count * PANEL)])
+    return _corner(side_by_side(panels), n, n)
+
+
+def _cholesky_panel(panel: Node, first: Place, steps: Callable[..., list[Node]]) -> Node:
+    """The factor's columns from `first` on, of those of the symmetric matrix that is left to
+    factor. Rows above the diagonal are anything."""
+    width = panel.shape[-1]
+
+    def step(k: Place, *given: Node) -> list[Node]:
+        *begin, rest = given
+        first = begin[0] if begin else 0
+        row = row_of(rest, e.add(k, first))
+        pivot = g.sqrt(column_of(row, k))
+        column = e.div(column_of(rest, k), pivot)
+        return [e.sub(rest, e.mul(column, e.div(row, pivot))), column]
+
+    return columns_of(steps(width, step, [first] if isinstance(first, Node) else [], [panel])[1])
+
+
+def _is_diagonal(n: int) -> Node:
+    return e.eq(g.arange(n), g.reshape(g.arange(n), (n, 1)))
+
+
+def _filled(A: Node, n: int) -> Node:
+    """Square matrices of n columns: A, and below and beside it those of the unit matrix."""
+    size = A.shape[-1]
+    lead = (0,) * (len(A.shape) - 2)
+    added = e.logical_and(_is_diagonal(n), e.le(size, g.arange(n)))
+    whole = g.pad(A, (*lead, 0, 0), (*lead, n - size, n - size))
+    return e.add(whole, g.cast(added, A.dtype)) if n > size else A
+
+
+def _corner(x: Node, rows: int, columns: int) -> Node:
+    return g.slice_axis(g.slice_axis(x, -2, 0, rows), -1, 0, columns)
 
 
 def _cholesky_slope(low: Node, d: Node) -> list[Node]:
@@ -124,18 +169,24 @@ def solve_triangular(
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, B))
     if not n:
         return b
-    if n <= WRITTEN_OUT:
-        return _solve_triangular(a, b, upper, unitriangular)
+    if n <= STEPS_WRITTEN_OUT:
+        return _solve_by_rows(a, b, upper, unitriangular)
 
     def slope(x: Node, d: Node) -> list[Node]:
         by_b = solve_triangular(g.transpose(a), d, upper=not upper, unitriangular=unitriangular)
         by_a = g.neg(matmul(by_b, g.transpose(x)))
         return [triu(by_a, int(unitriangular)) if upper else tril(by_a, -int(unitriangular)), by_b]
 
-    return ruled(_solve_triangular(barrier(a), barrier(b), upper, unitriangular), [a, b], slope)
+    return ruled(_solve_by_panels(barrier(a), barrier(b), upper, unitriangular), [a, b], slope)
 
 
-def _solve_triangular(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node:
+def _solve_by_rows(
+    a: Node,
+    b: Node,
+    upper: bool,
+    unitriangular: bool,
+    steps: Callable[..., list[Node]] = in_steps,
+) -> Node:
     n = a.shape[-1]
 
     def step(k: Place, a: Node, rest: Node) -> list[Node]:
@@ -144,10 +195,35 @@ def _solve_triangular(a: Node, b: Node, upper: bool, unitriangular: bool) -> Nod
         one = one if unitriangular else e.div(one, element_of(a, i, i))
         left = e.lt(g.arange(n), i) if upper else e.lt(i, g.arange(n))
         factor = e.mul(column_of(a, i), g.reshape(g.cast(left, a.dtype), (n, 1)))
-        return [e.sub(rest, matmul(factor, one)), one]
+        return [e.sub(rest, e.mul(factor, one)), one]
 
-    rows = rows_of(in_steps(n, step, [a], [b])[1])
+    rows = rows_of(steps(n, step, [a], [b])[1])
     return g.flip(rows, [len(rows.shape) - 2]) if upper else rows
+
+
+def _solve_by_panels(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node:
+    """By the inverses of the squares on the diagonal, which are found all at once."""
+    *lead, n, right = b.shape
+    count = -(-n // PANEL)
+    size = count * PANEL
+    a = _filled(a, size)
+    b = g.pad(b, (0,) * len(b.shape), (*(0 for _ in lead), size - n, 0)) if size > n else b
+    squares = diagonal(g.reshape(a, (*lead, count, PANEL, count, PANEL)), 0, -4, -2)
+    squares = movedim(squares, -1, -3)
+    inverses = _solve_by_rows(squares, _eye(PANEL, squares), upper, unitriangular, in_loop)
+
+    def step(p: Node, a: Node, inverses: Node, rest: Node) -> list[Node]:
+        number = e.sub(count - 1, p) if upper else p
+        first = e.mul(number, PANEL)
+        inverse = g.gather(inverses, number, len(lead))
+        found = matmul(inverse, panel_of(rest, -2, first))
+        place = g.reshape(g.arange(size), (size, 1))
+        left = e.lt(place, first) if upper else e.le(e.add(first, PANEL), place)
+        factor = e.where(left, panel_of(a, -1, first), g.const(0, a.dtype))
+        return [e.sub(rest, matmul(factor, found)), found]
+
+    _, rows = in_loop(count, step, [a, inverses], [b])
+    return _corner(one_below_another(g.flip(rows, [0]) if upper else rows), n, right)
 
 
 @operator(function=True, method=True, aten="triangular_solve")
@@ -180,15 +256,15 @@ def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, Node]:
     rows, columns = A.shape[-2:]
     order = g.broadcast(g.arange(rows), A.shape[:-1])
     lead = A.shape[:-2]
+    if min(rows, columns) > STEPS_WRITTEN_OUT:
+        x, order, best = _factored_by_panels(barrier(A), order, pivot)
+        order, best = barrier(order), barrier(best)
+        return ruled(x, [A], lambda x, d: [_factored_slope(x, order, d)]), order, best
 
     def step(j: Place, x: Node, order: Node) -> list[Node]:
-        size = g.abs(g.reshape(column_of(g.detached(x), j), (*lead, rows)))
-        here = e.where(e.lt(g.arange(rows), j), -1.0, size)
-        number = g.arange(rows)
-        best = g.broadcast(e.add(g.full((1,), 0, DType.I64), j), (*lead, 1))
+        best = _best_row(g.detached(column_of(x, j)), j, pivot)
         if pivot:
-            best = g.argmax(here, -1)
-            place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
+            place = _exchange(rows, j, best)
             x = g.gather(x, place, len(lead), batch=True)
             order = g.gather(order, place, len(lead), batch=True)
         below = rows_below(rows, j, A.dtype)
@@ -207,6 +283,104 @@ def factored(A: Node, pivot: bool = True) -> tuple[Node, Node, Node]:
         return A, order, g.full((*lead, 0), 0, DType.I64)
     x, order, best = in_steps(steps, step, [], [A, order])
     return x, order, g.reshape(columns_of(g.reshape(best, (*best.shape, 1))), (*lead, steps))
+
+
+def _best_row(column: Node, j: Place, pivot: bool) -> Node:
+    """i64[..., 1]: the row from j on that has the greatest of a column [..., n, 1]; j if none is
+    sought."""
+    *lead, rows, _ = column.shape
+    if not pivot:
+        return g.broadcast(e.add(g.full((1,), 0, DType.I64), j), (*lead, 1))
+    size = g.abs(g.reshape(column, (*lead, rows)))
+    return g.argmax(e.where(e.lt(g.arange(rows), j), -1.0, size), -1)
+
+
+def _exchange(n: int, i: Place, j: Node) -> Node:
+    """i64[..., n]: the places of n rows of which i and j [..., 1] change theirs."""
+    number = g.arange(n)
+    return e.where(e.eq(number, j), i, e.where(e.eq(number, i), j, number))
+
+
+def _factored_by_panels(A: Node, order: Node, pivot: bool) -> tuple[Node, Node, Node]:
+    """As `factored`. Beside a panel stands what its steps add to each row of the whole matrix: of
+    the rows that they take for pivots, as these were before, so much."""
+    *lead, rows, columns = A.shape
+    steps = min(rows, columns)
+    number, side = g.arange(rows), g.arange(2 * PANEL)
+    at = len(lead)
+
+    def panel_step(k: Node, first: Node, both: Node, moved: Node) -> list[Node]:
+        j = e.add(first, k)
+        is_step = e.lt(j, steps)
+        best = _best_row(column_of(both, k), j, pivot)
+        best = e.where(is_step, best, j)
+        if pivot:
+            place = _exchange(rows, j, best)
+            both = g.gather(both, place, at, batch=True)
+            moved = g.gather(moved, place, at, batch=True)
+        column, row = column_of(both, k), row_of(both, j)
+        divisor = element_of(row, 0, k)
+        if pivot:  # where the greatest is 0, so is all below it: of a singular matrix
+            divisor = e.where(e.eq(divisor, 0.0), 1.0, divisor)
+        below = g.reshape(e.logical_and(e.lt(j, number), is_step), (rows, 1))
+        factor = e.where(below, e.div(column, divisor), g.const(0, A.dtype))
+        row = e.where(e.lt(k, side), row, g.const(0, A.dtype))
+        row = e.add(row, g.cast(e.eq(side, e.add(k, PANEL)), A.dtype))
+        after = e.sub(both, e.mul(factor, row))
+        is_own = e.logical_and(e.eq(side, k), below)
+        return [e.where(is_own, factor, after), moved, best]
+
+    def step(p: Node, x: Node, order: Node) -> list[Node]:
+        first = e.mul(p, PANEL)
+        panel = panel_of(x, -1, first)
+        both = g.concat([panel, g.full_like(panel, 0)], at + 1)
+        start = g.broadcast(number, (*lead, rows))
+        both, place, best = in_loop(PANEL, panel_step, [first], [both, start])
+        if pivot:
+            x = g.gather(x, place, at, batch=True)
+            order = g.gather(order, place, at, batch=True)
+        panel, added = (g.slice_axis(both, -1, i, i + PANEL) for i in (0, PANEL))
+        pivots = panel_of(x, -2, first)
+        line = g.arange(columns)
+        inside = e.sub(line, first)
+        later = e.le(PANEL, inside)
+        after = e.add(x, matmul(added, e.where(later, pivots, g.const(0, A.dtype))))
+        own = g.gather(panel, inside, at + 1)
+        is_own = e.logical_and(e.le(0, inside), e.logical_not(later))
+        return [e.where(is_own, own, after), order, best]
+
+    count = -(-steps // PANEL)
+    x, order, best = in_loop(count, step, [], [A, order])
+    best = g.reshape(best, (count * PANEL, *lead, 1))
+    best = g.reshape(columns_of(g.reshape(best, (*best.shape, 1))), (*lead, count * PANEL))
+    return x, order, g.slice_axis(best, -1, 0, steps)
+
+
+def _factored_slope(packed: Node, order: Node, d: Node) -> Node:
+    """The gradient by a matrix of that by its factors L and U in one. Of what is beyond the square
+    in which both are, either is found by the other: L below as A @ inv(U), U beside as inv(L) @ A.
+    """
+    rows, columns = packed.shape[-2:]
+    k = min(rows, columns)
+    low, up = triangles(packed)
+    by_low, by_up = tril(_corner(d, rows, k), -1), triu(_corner(d, k, columns))
+    if rows > k:
+        low, rest = (g.slice_axis(low, -2, *part) for part in ((0, k), (k, rows)))
+        by_low, by_rest = (g.slice_axis(by_low, -2, *part) for part in ((0, k), (k, rows)))
+        beyond = solve_triangular(g.transpose(up), by_rest, upper=False, left=False)
+        by_up = e.sub(by_up, matmul(g.transpose(rest), beyond))
+    if columns > k:
+        up, rest = (g.slice_axis(up, -1, *part) for part in ((0, k), (k, columns)))
+        by_up, by_rest = (g.slice_axis(by_up, -1, *part) for part in ((0, k), (k, columns)))
+        beyond = solve_triangular(g.transpose(low), by_rest, upper=True, unitriangular=True)
+        by_low = e.sub(by_low, matmul(beyond, g.transpose(rest)))
+    inner = e.add(tril(matmul(g.transpose(low), by_low), -1), triu(matmul(by_up, g.transpose(up))))
+    half = solve_triangular(g.transpose(low), inner, upper=True, unitriangular=True)
+    whole = solve_triangular(g.transpose(up), half, upper=False, left=False)
+    if rows != columns:
+        whole = g.concat([whole, beyond], len(whole.shape) - (2 if rows > k else 1))
+    at = len(packed.shape) - 2
+    return g.gather(whole, g.argsort(order, at), at, batch=True)
 
 
 def triangles(packed: Node) -> tuple[Node, Node]:
@@ -244,9 +418,31 @@ def lu_factor(A: Node, *, pivot: bool = True) -> Any:
 @operator(linalg=True, aten="linalg_det")
 def det(A: Node) -> Node:
     """The determinant."""
-    _square(A)
-    packed, _, swaps = factored(A)
-    return g.reshape(e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1)), A.shape[:-2])
+    n = _square(A)
+    packed, order, swaps = factored(A)
+    value = e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1))
+    value = g.reshape(value, A.shape[:-2])
+    if n <= STEPS_WRITTEN_OUT:
+        return value
+    packed, order, sign = (barrier(x) for x in (packed, order, _sign(A, swaps)))
+    return ruled(barrier(value), [A], lambda _, d: [_det_slope(packed, order, sign, d)])
+
+
+def _det_slope(packed: Node, order: Node, sign: Node, d: Node) -> Node:
+    """By the inverse, in which a pivot that is 0 is next to 0: what is lost of a determinant of 0
+    comes back with it."""
+    low, up = triangles(packed)
+    n = low.shape[-1]
+    on = diagonal(up, 0, -2, -1)
+    small = 2.0**-23 if packed.dtype is not DType.F64 else 2.0**-52
+    on = e.where(e.eq(on, 0), small, on)
+    up = e.where(_is_diagonal(n), g.reshape(on, (*on.shape, 1)), up)
+    size = e.mul(e.mul(d, g.reshape(sign, d.shape)), g.reshape(r.prod(on, -1), d.shape))
+    half = solve_triangular(g.transpose(up), _eye(n, up), upper=False)
+    whole = solve_triangular(g.transpose(low), half, upper=True, unitriangular=True)
+    at = len(packed.shape) - 2
+    whole = g.gather(whole, g.argsort(order, at), at, batch=True)
+    return e.mul(whole, g.reshape(size, (*size.shape, 1, 1)))
 
 
 def _sign(A: Node, swaps: Node) -> Node:
@@ -263,7 +459,7 @@ class SignLog(NamedTuple):
 @operator(linalg=True, aten="linalg_slogdet")
 def slogdet(A: Node) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
-    if _square(A) > WRITTEN_OUT:
+    if _square(A) > STEPS_WRITTEN_OUT:
         sign, size = _sign_and_log(barrier(A))
         whole = ruled(
             size,
@@ -300,7 +496,7 @@ def solve(A: Node, B: Node, *, left: bool = True) -> Node:
     _check_right(A, b)
     batch = broadcast_shape([A.shape[:-2], b.shape[:-2]])
     a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, b))
-    if n > WRITTEN_OUT:
+    if n > STEPS_WRITTEN_OUT:
 
         def slope(x: Node, d: Node) -> list[Node]:
             by_b = solve(g.transpose(a), d)
@@ -402,24 +598,92 @@ def qr(A: Node, mode: str = "reduced") -> Any:
     rows, columns = A.shape[-2:]
     k = min(rows, columns)
 
-    def step(j: Place, x: Node, q: Node) -> list[Node]:
-        one = unit_column(rows, j, A.dtype)
-        v = e.mul(column_of(x, j), e.add(rows_below(rows, j, A.dtype), one))
-        size = g.sqrt(r.sum(e.square(v), -2, keepdim=True))
-        pivot = element_of(x, j, j)
-        v = e.add(v, e.mul(one, e.where(e.lt(pivot, 0), g.neg(size), size)))
-        total = r.sum(e.square(v), -2, keepdim=True)
-        scale = e.div(2.0, e.where(e.eq(total, 0), 1.0, total))  # of zeros it reflects nothing
-        x = e.sub(x, e.mul(scale, matmul(v, matmul(g.transpose(v), x))))
-        return [x, e.sub(q, e.mul(scale, matmul(matmul(q, v), g.transpose(v))))]
-
     steps = min(k, rows - 1)
+    if steps > STEPS_WRITTEN_OUT and (mode != "complete" or rows == k):
+        flat = ruled(_by_reflections(barrier(A), steps, k), [A], lambda x, d: _qr_slope(x, d, A))
+        q, r = _q_and_r(flat, rows, columns)
+    else:
+        flat = _by_reflections(A, steps, rows if mode == "complete" else k)
+        q, r = _q_and_r(flat, rows, columns)
+    return QR(g.full((0,), 0, A.dtype) if mode == "r" else q, r)
+
+
+def _q_and_r(flat: Node, rows: int, columns: int) -> tuple[Node, Node]:
+    """Both factors, whose elements are in one vector."""
+    k = flat.shape[-1] // (rows + columns)
+    shapes = (rows, k), (k, columns)
+    parts = g.slice_axis(flat, -1, 0, rows * k), g.slice_axis(flat, -1, rows * k, flat.shape[-1])
+    q, up = (g.reshape(x, (*x.shape[:-1], *s)) for x, s in zip(parts, shapes, strict=True))
+    return q, up
+
+
+def _by_reflections(A: Node, steps: int, k: int) -> Node:
+    """Q of k columns and R of k rows, in one vector, by so many reflections."""
+    rows = A.shape[-2]
     x, q = A, _eye(rows, A)
-    if steps > 0:
+
+    def step(j: Place, x: Node, q: Node) -> list[Node]:
+        v = _reflection(column_of(x, j), j)
+        x = e.sub(x, matmul(v, matmul(g.transpose(v), x)))
+        return [x, e.sub(q, matmul(matmul(q, v), g.transpose(v)))]
+
+    def panel_step(i: Node, first: Node, panel: Node) -> list[Node]:
+        j = e.add(first, i)
+        v = _reflection(column_of(panel, i), j)
+        v = e.where(e.lt(j, steps), v, g.const(0, A.dtype))
+        return [e.sub(panel, e.mul(v, matmul(g.transpose(v), panel))), v]
+
+    def by_panel(p: Node, x: Node, q: Node) -> list[Node]:
+        """All reflections of a panel are I - V @ T @ V.T, with the inverse of a triangular T in
+        V.T @ V (Puglisi, https://doi.org/10.1137/0913042)."""
+        first = e.mul(p, PANEL)
+        _, found = in_loop(PANEL, panel_step, [first], [panel_of(x, -1, first)])
+        v = columns_of(found)
+        turned = g.transpose(v)
+        above = matmul(turned, v)
+        w = _solve_by_rows(above, turned, True, True, in_loop)
+        x = e.sub(x, matmul(g.transpose(w), matmul(turned, x)))
+        return [x, e.sub(q, matmul(matmul(q, v), w))]
+
+    if steps > STEPS_WRITTEN_OUT:
+        x, q = in_loop(-(-steps // PANEL), by_panel, [], [x, q])
+    elif steps > 0:
         x, q = in_steps(steps, step, [], [x, q])
-    if mode != "complete":
-        x, q = g.slice_axis(x, -2, 0, k), g.slice_axis(q, -1, 0, k)
-    return QR(g.full((0,), 0, A.dtype) if mode == "r" else q, triu(x))
+    both = g.slice_axis(q, -1, 0, k), triu(g.slice_axis(x, -2, 0, k))
+    return g.concat(
+        [g.reshape(v, (*A.shape[:-2], v.shape[-2] * v.shape[-1])) for v in both],
+        len(A.shape) - 2,
+    )
+
+
+def _reflection(column: Node, j: Place) -> Node:
+    """v with (I - v @ v.T) @ column = 0 below row j; 0 where it is so already."""
+    rows = column.shape[-2]
+    one = unit_column(rows, j, column.dtype)
+    v = e.mul(column, e.add(rows_below(rows, j, column.dtype), one))
+    size = g.sqrt(r.sum(e.square(v), -2, keepdim=True))
+    v = e.add(v, e.mul(one, e.where(e.lt(row_of(column, j), 0), g.neg(size), size)))
+    total = r.sum(e.square(v), -2, keepdim=True)
+    return e.mul(v, g.sqrt(e.div(2.0, e.where(e.eq(total, 0), 1.0, total))))
+
+
+def _qr_slope(flat: Node, d: Node, A: Node) -> list[Node]:
+    """Walter and Lehmann, https://arxiv.org/abs/1009.6112; columns beyond the square that has a
+    factor are Q @ R there."""
+    rows, columns = A.shape[-2:]
+    k = min(rows, columns)
+    (q, up), (by_q, by_up) = (_q_and_r(x, rows, columns) for x in (flat, d))
+    beyond = list[Node]()
+    if columns > k:
+        by_rest, rest = (g.slice_axis(x, -1, k, columns) for x in (by_up, A))
+        up, by_up = (g.slice_axis(x, -1, 0, k) for x in (up, by_up))
+        by_q = e.add(by_q, matmul(rest, g.transpose(by_rest)))
+        beyond = [matmul(q, by_rest)]
+    inner = e.sub(matmul(up, g.transpose(by_up)), matmul(g.transpose(by_q), q))
+    both = e.add(tril(inner), g.transpose(tril(inner, -1)))
+    by_a = e.add(by_q, matmul(q, both))
+    by_a = solve_triangular(g.transpose(up), by_a, upper=False, left=False)
+    return [g.concat([by_a, *beyond], len(A.shape) - 1)] if beyond else [by_a]
 
 
 @operator("qr", function=True, method=True, aten="qr")

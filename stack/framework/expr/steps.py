@@ -1,7 +1,8 @@
 """Steps over the columns of matrices: written out where they are few, a loop where they are many.
 
 Few steps of small matrices become few kernels. A graph of many takes minutes to compile, while a
-loop is compiled once whatever their number (docs/decisions/0042).
+loop is compiled once whatever their number (docs/decisions/0042). Of many columns a step of a loop
+takes a panel, and what the panel does to the others is a product of matrices.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from stack.framework.reverse import Rule, rules
 from stack.framework.store import barrier
 from stack.ops import LoopBody
 
-WRITTEN_OUT = 16
+STEPS_WRITTEN_OUT = 16
 """Steps at most that are written out."""
+
+PANEL = 16
+"""Columns of a panel. On Zen 3 wider ones cost more launches than their products save."""
 
 Place = int | Node
 """The number of a step: of a loop's it is data, an i64."""
@@ -33,18 +37,28 @@ def in_steps(
     """The carried values after `count` steps, of which there is at least one, then what each step
     gives, stacked along a first axis. `step(number, *consts, *carried)` makes of them the next
     carried values and what it gives; it reads nothing else that was computed."""
-    if count > WRITTEN_OUT:
-        number = g.arange(count)
-        types = [n.type for n in (*consts, *carried)] + [number.type.with_shape(())]
-        *given, place = (g.input(i, t) for i, t in enumerate(types))
-        body = LoopBody((*given, place), tuple(step(place, *given)))
-        return list(g.loop(body, count, consts, carried, [number]))
+    if count > STEPS_WRITTEN_OUT:
+        return in_loop(count, step, consts, carried)
     values, stacks = list(carried), list[list[Node]]()
     for j in range(count):
         made = step(j, *consts, *values)
         values = list(made[: len(carried)])
         stacks.append([g.reshape(x, (1, *x.shape)) for x in made[len(carried) :]])
     return [*values, *(g.concat(list(each), 0) for each in zip(*stacks, strict=True))]
+
+
+def in_loop(
+    count: int,
+    step: Callable[..., Sequence[Node]],
+    consts: Sequence[Node],
+    carried: Sequence[Node],
+) -> list[Node]:
+    """As `in_steps`, a loop whatever the number."""
+    number = g.arange(count)
+    types = [n.type for n in (*consts, *carried)] + [number.type.with_shape(())]
+    *given, place = (g.input(i, t) for i, t in enumerate(types))
+    body = LoopBody((*given, place), tuple(step(place, *given)))
+    return list(g.loop(body, count, consts, carried, [number]))
 
 
 def columns_of(stack: Node) -> Node:
@@ -62,6 +76,27 @@ def _slice(x: Node, axis: int, at: Place) -> Node:
     if isinstance(at, int):
         return g.slice_axis(x, axis, at, at + 1)
     return g.gather(x, g.reshape(at, (1,)), len(x.shape) + axis)
+
+
+def panel_of(x: Node, axis: int, at: Node) -> Node:
+    """`PANEL` slices of the axis -1 or -2 from `at` on; 0 beyond the end."""
+    return g.gather(x, e.add(g.arange(PANEL), at), len(x.shape) + axis)
+
+
+def side_by_side(stack: Node) -> Node:
+    """[..., n, panels * PANEL] of the columns [..., n, PANEL] of panels that are stacked."""
+    count, *lead, n, width = stack.shape
+    rank = len(stack.shape)
+    order = [*range(1, rank - 1), 0, rank - 1]
+    return g.reshape(g.permute(stack, order), (*lead, n, count * width))
+
+
+def one_below_another(stack: Node) -> Node:
+    """[..., panels * PANEL, n] of the rows [..., PANEL, n] of panels that are stacked."""
+    count, *lead, width, n = stack.shape
+    rank = len(stack.shape)
+    order = [*range(1, rank - 2), 0, rank - 2, rank - 1]
+    return g.reshape(g.permute(stack, order), (*lead, count * width, n))
 
 
 def column_of(x: Node, j: Place) -> Node:
