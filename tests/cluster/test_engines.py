@@ -59,6 +59,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_job_saves_for_a_higher_one_and_goes_on_to_equal_losses(undisturbed, tmp_path):
     cluster = LiveCluster(tmp_path / "state", config(rules={"preempt": True}))
     out = tmp_path / "low"

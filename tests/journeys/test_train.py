@@ -109,6 +109,7 @@ def interrupted(commands, steps, *arguments, by=signal.SIGINT):
     return commands.ended(process)
 
 
+@pytest.mark.turns
 def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(commands, tmp_path):
     ended = interrupted(commands, 3)
     assert ended.code == 130
@@ -126,6 +127,7 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
     assert [a["loss"] for a in resumed[:both]] == [b["loss"] for b in whole[:both]]
 
 
+@pytest.mark.turns
 def test_a_killed_run_leaves_the_checkpoint_of_its_last_validation(commands, tmp_path):
     log = tmp_path / "log.json"
     process = commands.start_training("--steps", 10**6, "--json", log)
@@ -140,6 +142,7 @@ def test_a_killed_run_leaves_the_checkpoint_of_its_last_validation(commands, tmp
     assert commands.train("--resume", "--steps", step + 1).code == 0
 
 
+@pytest.mark.turns
 def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_path):
     env = {"HAL_CACHE_DIR": str(tmp_path / "empty")}
     process = commands.start_training("--steps", 10**6, env=env)
@@ -154,6 +157,7 @@ def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_
     assert re.search("interrupted (at step 1; saved out/|before the first step)", ended.out)
 
 
+@pytest.mark.turns
 def test_a_second_ctrl_c_ends_at_once_and_keeps_the_older_checkpoint(commands, tmp_path):
     assert commands.train("--steps", 1).code == 0
     checkpoints = tmp_path / "out" / "checkpoints"
