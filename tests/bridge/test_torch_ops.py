@@ -60,6 +60,7 @@ def test_attention_is_an_operator():
     rand = draws("attention")
     q, k, v = rand(2, 4, 5, 3), rand(2, 2, 5, 3), rand(2, 2, 5, 3)
     attend = F.scaled_dot_product_attention
+    q.to("hal")  # opens the device, which no test may have used before
     before = bridge.stats()["hal:0"]["operations"]
     both(lambda q, k, v: attend(q, k, v, is_causal=True, enable_gqa=True), q, k, v)
     assert bridge.stats()["hal:0"]["operations"] - before < 20

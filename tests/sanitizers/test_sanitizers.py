@@ -113,6 +113,14 @@ def test_a_planted_fault_is_found_in_a_grandchild(sanitizer, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_that_hangs_is_ended(tmp_path):
+    sanitizer = Sanitizer.ADDRESS
+    skip_where_it_cannot_run(sanitizer)
+    with pytest.raises(subprocess.TimeoutExpired, match=r"timed out after 0\.5 s"):
+        run(sanitizer, ["-c", "import time; time.sleep(600)"], 0.5, modules=tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sanitizer", sample("stress", Sanitizer, 1), ids=lambda sanitizer: sanitizer.name.lower()
 )
