@@ -40,6 +40,8 @@ def code(folder: Path) -> set[str]:
     return {path.stem for path in folder.rglob("*.so")}
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 def test_the_process_leaves_code_where_others_find_it(tmp_path: Path) -> None:
     if not beside.shares(find.devices()[0]):
         pytest.skip("the first device's driver keeps no code for other processes")
@@ -102,6 +104,8 @@ def test_a_process_that_ends_leaves_all_to_this_one(place: Place) -> None:
     assert all(other.take(text, name) for text in given for name, _ in text.kernels)
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 def test_what_both_built_computes_what_it_says(tmp_path: Path) -> None:
     """Many programs at once, of which this process and the other one build groups."""
     head = "#pragma OPENCL FP_CONTRACT OFF\n__kernel void f(__global uchar *x_base, ulong x_offset)"

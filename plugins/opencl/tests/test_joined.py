@@ -71,6 +71,8 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 def test_programs_of_equal_names_are_built_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +83,8 @@ def test_programs_of_equal_names_are_built_together(
     assert len(seen) == len(joined.groups(beside)) < len(beside) / 2
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 def test_a_second_session_builds_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +109,8 @@ WRONG: dict[str, Callable[[KernelSource], KernelSource]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("lanes", [0, LANES])
 def test_one_that_is_wrong_is_refused_and_the_others_are_built(
