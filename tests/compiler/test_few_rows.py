@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from hal.core.description import MatrixUnit
 from hal.core.dtypes import DType
 from hal.tile.kernel import Alloc
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.templates.few_rows import FOLDED, MOST
-from tests.compiler.lowered import run_lowered
+from tests.compiler.lowered import SIMD, run_lowered
 from tests.draw import sample
 
 BF16, F32, F64, I32 = DType.BF16, DType.F32, DType.F64, DType.I32
@@ -42,3 +45,19 @@ def test_few_rows_by_a_matrix_along_k(rows: int, dtype: DType, more: int, column
     statements = [s for call in program.calls for s in call.kernel.body]
     scratch = {s.memory.name for s in statements if isinstance(s, Alloc)}
     assert ("packed_b" in scratch) == (rows > MOST)
+
+
+@pytest.mark.parametrize("rows", [MOST, MOST + 1])
+def test_few_rows_are_not_packed_for_a_unit_either(rows: int) -> None:
+    unit = MatrixUnit(1, 8, 2, BF16, F32, together=2, call="dots")
+    x, w = (g.input(i, Type((n, 2 * FOLDED * MOST), BF16)) for i, n in enumerate((rows, 9)))
+    data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w))]
+    given = [a.astype(NUMPY[BF16]) for a in data]
+    product = g.matmul(x, g.transpose(w), F32)
+    (found,), program = run_lowered(
+        [product], [x, w], given, info=replace(SIMD, matrix_units=(unit,))
+    )
+    np.testing.assert_array_equal(found, data[0] @ data[1].T)
+    memories = [s.memory for c in program.calls for s in c.kernel.body if isinstance(s, Alloc)]
+    packed = [m.dtype for m in memories if m.name == "packed_b"]
+    assert packed == ([BF16] if rows > MOST else [])

@@ -57,7 +57,14 @@ def _panels(n: Node, info: DeviceInfo) -> int:
     return 2 * _vector_lanes(info, total.nbytes) if plain else 0
 
 
-_FOR_UNITS = replace(_PACKED, emit=_by_vectors, units=units_of, uneven_rows=True, panels=_panels)
+_FOR_UNITS = replace(
+    _PACKED,
+    emit=_by_vectors,
+    units=units_of,
+    packed=lambda m, k: not few_rows.are_few(m, k),
+    uneven_rows=True,
+    panels=_panels,
+)
 _BY_GROUPS = ProductTemplate(
     group_matmul,
     Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),

@@ -68,10 +68,16 @@ PER_CORE = 4
 """Instances for each core, so that none waits long for the last one."""
 
 
+def are_few(m: int, k: int) -> bool:
+    """Whether so many rows of so many elements take less time than packing the matrix would, also
+    for a matrix unit of floats; integers take more without one."""
+    return is_fixed(m) and is_fixed(k) and 1 < m <= MOST and FOLDED * m <= k <= DEEPEST
+
+
 def suits(p: Product, info: DeviceInfo) -> bool:
     """Whether this template is for a product: both operands lie evenly along k, in memory."""
     s = p.shape
-    if not (is_fixed(s.m) and is_fixed(s.k) and 1 < s.m <= MOST and FOLDED * s.m <= s.k <= DEEPEST):
+    if not are_few(s.m, s.k):
         return False
     apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
     along_k = (s.a_contiguous, s.b_contiguous) == ("k", "k") and not s.k_run

@@ -46,7 +46,11 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
     # What lies in runs along k is packed as far as each of them goes, in rows.
-    units = template.units(_exact(ops.a, left), _exact(ops.b, right), total, info)
+    along_k = not along_m and not along_n
+    sizes = (prod(a.size for a in group) for group in (ops.m, ops.k))
+    types = _exact(ops.a, left), _exact(ops.b, right), total
+    packed = not along_k or not total.is_float or template.packed(*sizes)
+    units = template.units(*types, info) if packed else ()
     fitting = (u for u in units if not k_run or (not u.register and divides(u.together, k_run)))
     unit = next(fitting, None)
     return MatmulShape(
