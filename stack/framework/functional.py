@@ -48,8 +48,8 @@ def scaled_dot_product_attention(
         how = (attn_mask, is_causal, scale, enable_gqa)
         return apply(attention.attended, query, key, value, *how)
     if enable_gqa:
-        raise TensorError("scaled_dot_product_attention: enable_gqa with dropout is not supported")
-    weights = apply(attention.attention_weights, query, key, attn_mask, is_causal, scale)
+        key, value = (apply(attention.shared, x, query) for x in (key, value))
+    weights = apply(attention.open_weights, query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p).to(value.dtype) @ value
 
 

@@ -96,6 +96,23 @@ def test_attention_with_a_mask(kind, agree, draw_floats):
     )
 
 
+def test_heads_that_share_keys_drop_weights_as_their_own_ones_do(draw_floats):
+    """A row whose keys are all masked gives 0, with dropout, too."""
+    query, *rest = (ht.tensor(x) for x in draw_floats((2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)))
+    mask = ht.tensor(np.arange(5) > 0).unsqueeze(1).expand(5, 5)
+    found = []
+    for gqa in (True, False):
+        own = [x.clone().requires_grad_() for x in rest]
+        k, v = own if gqa else (x.repeat_interleave(2, 1) for x in own)
+        ht.manual_seed(7)
+        out = F.scaled_dot_product_attention(query, k, v, mask, dropout_p=0.4, enable_gqa=gqa)
+        assert not out[:, :, 0].numpy().any()
+        out.square().sum().backward()
+        found.append([out.detach().numpy(), *(x.grad.numpy() for x in own)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
 def test_causal_self_attention_is_torchs_multihead_attention(draw_floats):
     (x,) = draw_floats((2, 5, 8))
     ours, theirs = nn.CausalSelfAttention(8, 2), peer.MultiheadAttention(8, 2, batch_first=True)

@@ -56,19 +56,38 @@ def attended(
     """attention_weights @ value. Rows without a key that the mask lets through give 0. With
     enable_gqa each head of key and value, axis -3, serves as many of query's."""
     if enable_gqa:
-        key, value = (_shared(x, query) for x in (key, value))
-    has_key = None
-    if attn_mask is not None:
-        is_open = attn_mask if attn_mask.dtype is DType.BOOL else e.ne(attn_mask, -math.inf)
-        has_key = r.any_(is_open, -1, keepdim=True)
-        free = True if attn_mask.dtype is DType.BOOL else 0.0
-        attn_mask = e.where(has_key, attn_mask, free)
+        key, value = (shared(x, query) for x in (key, value))
+    attn_mask, has_key = _opened(attn_mask)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     found = matmul(g.cast(weights, value.dtype), value)
     return found if has_key is None else e.where(has_key, found, 0.0)
 
 
-def _shared(x: Node, query: Node) -> Node:
+def open_weights(
+    query: Node,
+    key: Node,
+    attn_mask: Node | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Node:
+    """`attention_weights`, of which rows without a key that the mask lets through are 0."""
+    attn_mask, has_key = _opened(attn_mask)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    return weights if has_key is None else e.where(has_key, weights, 0.0)
+
+
+def _opened(attn_mask: Node | None) -> tuple[Node | None, Node | None]:
+    """A mask that lets keys through in every row, and which rows have some by themselves."""
+    if attn_mask is None:
+        return None, None
+    is_open = attn_mask if attn_mask.dtype is DType.BOOL else e.ne(attn_mask, -math.inf)
+    has_key = r.any_(is_open, -1, keepdim=True)
+    free = True if attn_mask.dtype is DType.BOOL else 0.0
+    return e.where(has_key, attn_mask, free), has_key
+
+
+def shared(x: Node, query: Node) -> Node:
+    """Keys or values with a head for each of query's, by `enable_gqa`."""
     heads, own = query.shape[-3], x.shape[-3]
     if not own or heads % own:
         raise TensorError(f"{heads} heads of query are no multiple of {own} of {text(x)}")
