@@ -14,7 +14,8 @@ from stack.comm.world import World
 from stack.parallel.refusals import forget_raised, raised, say_raised, told
 
 _joined: Counter[str] = Counter()
-"""How often a line of ranks was joined; every group needs a key of its own."""
+"""How often a line of ranks was joined; every group needs a key of its own. The job's store has it,
+too: ranks of which one gave up, as another one was late, come to one group again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,14 @@ class Mesh:
         self.world.check_epoch()
         ranks = f"{self.size(axis)} from {self.ranks(axis)[0]} by {self._stride(axis)}"
         line = f"{self.world.job}/{axis} of {ranks}"
-        key = f"{line}/{_joined[line]}"
-        _joined[line] += 1
         store, size = Store.of(self.world), self.size(axis)
+        number = max(_joined[line], int(store.find(f"joined/{line}") or 0))
         times = self.world.deadline_s, self.world.silent_s
         own = MeshLine(self.world.job, self.ranks(axis), raised(self.world), say_raised)
-        group = Group.join(store, self.world.store, key, self.place(axis), size, *times, own)
+        place = f"{line}/{number}", self.place(axis)
+        group = Group.join(store, self.world.store, *place, size, *times, own)
+        _joined[line] = number + 1
+        store.set(f"joined/{line}", str(number + 1).encode())
         forget_raised(self.world)
         return group
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import stack.framework as ht
-from hal.core.errors import HalError, OperationFailed
+from hal.core.errors import DeadlineExceeded, HalError, OperationFailed
 from stack.framework import nn, optim
 from stack.parallel import Mesh, data_parallel
 
@@ -262,5 +262,26 @@ def die():
         print("goes on with", three(), flush=True)  # noqa: T201
 
 
+def late():
+    """Rank 1 comes when rank 0 has given up, which comes again. How often each of them came is what
+    they say, when they have met twice."""
+    mesh, tries = Mesh.present(), 0
+    if mesh.rank == 1:
+        time.sleep(1.5 * mesh.world.deadline_s)
+    group = None
+    while group is None:
+        tries += 1
+        try:
+            group = mesh.join("data")
+        except DeadlineExceeded:
+            if tries == 20:
+                raise
+    counts = group.all_gather(np.array([tries])).tolist()
+    group.close()
+    with mesh.join("data") as again:
+        again.barrier()
+    print(json.dumps(counts), flush=True)  # noqa: T201
+
+
 if __name__ == "__main__":
-    {"work": work, "die": die}[sys.argv[1]]()
+    {"work": work, "die": die, "late": late}[sys.argv[1]]()

@@ -54,11 +54,60 @@ class Scan(nn.Module):
         return y.transpose(0, 1), (means.sum() / number).sum()
 
 
+class Nested(nn.Module):
+    """A scan in each step of one, and a branch that the whole batch takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(ht.randn(WIDTH, WIDTH) * 0.3)
+
+    def forward(self, x):
+        def inner(h, scale):
+            h = ht.tanh(h @ self.weight * scale)
+            return h, h.mean()
+
+        def step(h, x):
+            h, means = ht.scan(inner, h + x, ht.full((3,), 0.9))
+            return h, (h, means)
+
+        _, (y, means) = ht.scan(step, ht.zeros(x.shape[0], WIDTH), x, dim=1)
+        y = ht.cond(y.square().sum() > 0, lambda y: y.tanh(), lambda y: y * 2, (y,))
+        return y.transpose(0, 1), means.mean()
+
+
+class Columns(nn.Module):
+    """A factor of a matrix for each row of the batch, column after column."""
+
+    def forward(self, x):
+        more = nn.functional.pad(x, (0, 8))
+        factor = ht.linalg.cholesky(more.transpose(1, 2) @ more + ht.eye(WIDTH + 8))
+        return x, factor.diagonal(dim1=1, dim2=2).log().mean()
+
+
+class Channels(nn.Module):
+    """Steps that have each channel by itself, of which a rank has some."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
+        self.decay = nn.Parameter(ht.full((24,), 0.5))
+
+    def forward(self, x):
+        def step(h, x):
+            h = h * self.decay.sigmoid() + x
+            return h, h
+
+        _, y = ht.scan(step, ht.zeros(x.shape[0], 24), self.up(x), dim=1)
+        return self.down(y.transpose(0, 1).tanh()), y.mean()
+
+
 NETS = {
     "lstm": lambda: nn.LSTM(WIDTH, WIDTH, 2, batch_first=True, dropout=0.1),
     "gru": lambda: nn.GRU(WIDTH, WIDTH, batch_first=True),
     "tanh": lambda: nn.RNN(WIDTH, WIDTH // 2, batch_first=True, bidirectional=True),
     "scan": Scan,
+    "nested": Nested,
+    "columns": Columns,
 }
 HEAD = {"head.weight": Sharded(0), "head.bias": Sharded(0)}
 DIVIDED = {
@@ -80,7 +129,7 @@ def loops(outputs):
 
 def rows_of(n):
     """How many rows of the batch the steps of a loop have."""
-    return n["body"].inputs[n["consts"]].shape[0]
+    return next(x.shape[0] for x in n["body"].inputs[n["consts"] :] if x.shape)
 
 
 @pytest.mark.slow
@@ -100,6 +149,15 @@ def test_steps_of_a_loop_are_divided_with_the_batch(name, strategy):
         )
     assert "loop" not in said.whole
     compare(whole, axes, layouts, *run_ranks(whole, axes, layouts, cut), name)
+
+
+def test_steps_of_a_loop_are_divided_with_the_channels():
+    whole = case(Channels())
+    parts = {"net.up.*": Sharded(0), "net.down.weight": Sharded(1), "net.decay": Sharded(0)}
+    axes, layouts, cut, said = whole.divide(tensor(2, parts))
+    assert all(n["body"].inputs[n["consts"]].shape[-1] == 12 for n in loops(cut.outputs))
+    assert "loop" not in said.whole
+    compare(whole, axes, layouts, *run_ranks(whole, axes, layouts, cut), "channels")
 
 
 def test_unequal_shares_of_the_batch_are_those_of_a_loop():

@@ -1,6 +1,8 @@
 """Where ranks stand in a mesh, against numpy's own numbering of a grid."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,10 @@ from stack.comm.engine.failures import Words
 from stack.comm.engine.meeting import MeshLine
 from stack.comm.world import World
 from stack.parallel import Mesh
+from tests.launch.running import Folder
+from tests.parallel import rank as script
 
+SCRIPT = Path(script.__file__)
 NAMES = ("data", "stage", "tensor")
 
 
@@ -57,6 +62,17 @@ def test_an_axis_that_is_not_there_and_a_group_of_nobody():
         Mesh.of(world(0, 4)).size("tensor")
     with pytest.raises(InvalidCall, match="start it by `hal run"):
         Mesh.of(None).join("data")
+
+
+@pytest.mark.slow
+def test_ranks_of_which_one_gave_up_meet_when_it_comes_again(tmp_path):
+    """They counted how often they came, each for itself, and met in no group any more."""
+    done = Folder(tmp_path).run("-n", 2, "--deadline", 2, "--devices", "cpu:0", SCRIPT, "late")
+    assert (done.code, done.err) == (0, [])
+    said = [line for line in done.out if "[[" in line]
+    assert len(said) == 2
+    first, second = json.loads(said[0].partition("] ")[2])
+    assert first[0] + second[0] > 2
 
 
 def test_what_is_said_of_a_rank_on_a_line_has_its_number_in_the_job():

@@ -157,6 +157,8 @@ def _await_all(
             ended = links.ended()
             gave_up = any(store.find(f"gave-up/{other}", 5.0) is not None for other in ended)
             if deadline.passed or gave_up:
+                with suppress(HalError):  # it counts when it comes again
+                    store.add("count", -1, _WITHDRAWAL_S)
                 raise _Missing(store, keys, "have not met all others", deadline.seconds) from None
             if ended:
                 return
@@ -261,7 +263,8 @@ class _Missing(DeadlineExceeded):
         named = never or missing
         # one whose card is there may only be waiting for one whose card has gone
         gone = [r for r in named if store.find(f"card/{r}", 5.0) is None]
-        super().__init__(f"ranks {gone or named} {what} within {seconds:g} s")
+        text = f"ranks {gone or named} {what} within {seconds:g} s"
+        super().__init__(text if never else f"{text}, but had come before, and given up")
         self._waiting = [] if gone else named
 
     def told_again(self) -> _Missing | None:
