@@ -71,8 +71,9 @@ class Nested(nn.Module):
             return h, (h, means)
 
         _, (y, means) = ht.scan(step, ht.zeros(x.shape[0], WIDTH), x, dim=1)
+        y = y.transpose(0, 1)
         y = ht.cond(y.square().sum() > 0, lambda y: y.tanh(), lambda y: y * 2, (y,))
-        return y.transpose(0, 1), means.mean()
+        return y, means.mean()
 
 
 class Columns(nn.Module):
