@@ -121,6 +121,7 @@ def test_a_run_that_hangs_is_ended(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "sanitizer", sample("stress", Sanitizer, 1), ids=lambda sanitizer: sanitizer.name.lower()
 )
