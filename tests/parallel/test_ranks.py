@@ -124,6 +124,7 @@ def test_a_line_of_one_rank_gives_its_own_values_and_gradients_back():
 
 
 @pytest.mark.slow
+@pytest.mark.turns
 def test_a_model_spread_along_two_axes_trains_as_one_process_does(tmp_path):
     """Data parallel along one, parts of its hidden features along the other, with dropout."""
     folder = Folder(tmp_path)

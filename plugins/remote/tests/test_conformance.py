@@ -17,6 +17,7 @@ SAMPLE = 16
 PLUGIN = {"HAL_CPU_DEVICES": "8", "HAL_CPU_PROGRESS": "0.2", "HAL_CPU_MEMORY": str(1 << 30)}
 
 
+@pytest.mark.turns
 @pytest.mark.slow
 def test_order_waits_and_peers(serve, hal_command):
     serve(*(f"cpu:{i}" for i in range(8)), **PLUGIN)
