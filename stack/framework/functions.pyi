@@ -546,8 +546,16 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
 
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
-    """The p-norms of the differences of all rows of both."""
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    compute_mode: str | None = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """The p-norms of the differences of all rows of both. Euclidean ones of more than 25 rows
+    come from a product, as PyTorch's do: rows that are near each other beside their size
+    have distances of few digits. `compute_mode` "donot_use_mm_for_euclid_dist" takes
+    differences."""
 
 def ceil(input: Tensor) -> Tensor:
     """The least whole number that is at least x; integers stay."""

@@ -67,3 +67,52 @@ def test_autocast_gives_masters_float32_gradients(draw_floats):
         torch.nn.functional.linear(torch.tensor(x), peer).float().square().sum().backward()
     assert mine.grad.dtype is ht.float32
     np.testing.assert_allclose(mine.grad.numpy(), peer.grad.numpy(), rtol=2e-2, atol=2e-2)
+
+
+CDIST_MODES = (
+    "use_mm_for_euclid_dist_if_necessary",
+    "use_mm_for_euclid_dist",
+    "donot_use_mm_for_euclid_dist",
+)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "p", "mode"),
+    [
+        ((25, 4), (25, 4), 2.0, 0),
+        ((26, 4), (3, 4), 2.0, 0),
+        ((2, 1, 5, 4), (3, 30, 4), 2.0, 0),
+        ((5, 4), (6, 4), 2.0, 1),
+        ((30, 4), (30, 4), 2.0, 2),
+        ((30, 4), (30, 4), 1.0, 0),
+    ],
+)
+def test_distances(a, b, p, mode):
+    """By products from 26 rows on, or where that is asked for; two rows are equal."""
+    rng = np.random.default_rng(len(a) + mode)
+    x, y = rng.normal(size=a), rng.normal(size=b)
+    y[..., 1, :] = x[..., 1, :] if x.ndim == y.ndim else y[..., 1, :]
+    mine = [ht.tensor(v.astype(np.float32), requires_grad=True) for v in (x, y)]
+    theirs = [torch.tensor(v, requires_grad=True) for v in (x, y)]
+    got, want = (t.cdist(*v, p, CDIST_MODES[mode]) for t, v in ((ht, mine), (torch, theirs)))
+    np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), atol=2e-3)
+    far = want.detach().numpy() > 1e-2  # what is next to nothing has a gradient of its errors
+    weights = rng.normal(size=want.shape) * far
+    (got * ht.tensor(weights.astype(np.float32))).sum().backward()
+    (want * torch.tensor(weights)).sum().backward()
+    for v, w in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(v.grad.numpy(), w.grad.numpy(), atol=1e-4)
+
+
+def test_distances_of_pairs_are_one_graph_of_any_size():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 60):
+        a = rng.normal(size=(n, 3))
+        x, y = ht.tensor(a.astype(np.float32), requires_grad=True), torch.tensor(a)
+        y.requires_grad_()
+        got, want = F.pdist(x), torch.nn.functional.pdist(y)
+        np.testing.assert_allclose(got.detach().numpy(), want.detach().numpy(), atol=1e-5)
+        if n > 1:
+            (got * got).sum().backward()
+            (want * want).sum().backward()
+            np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-4, atol=1e-4)

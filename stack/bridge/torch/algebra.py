@@ -251,7 +251,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 
 @row("_cdist_forward")
 def _cdist(x: Node, y: Node, p: float, mode: int | None = None) -> Node:
-    return contract.cdist(x, y, p)
+    return contract.cdist(x, y, p, None if mode is None else contract.CDIST_MODES[mode])
 
 
 @row("_cdist_backward")

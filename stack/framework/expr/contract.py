@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from hal.core.dtypes import DType
@@ -16,7 +17,10 @@ from stack.framework.expr.movement import diagonal
 from stack.framework.expr.operand import Number, Operand, axis, broadcast_shape, text
 from stack.framework.expr.public import layer, operator
 from stack.framework.expr.reduce import norm
+from stack.framework.expr.reduce import sum as sum_
+from stack.framework.expr.steps import ruled
 from stack.framework.modes import autocast_dtype
+from stack.framework.store import barrier
 
 
 @operator(symbol="@", aten="matmul", onnx="MatMul")
@@ -344,24 +348,67 @@ def bilinear(input1: Node, input2: Node, weight: Node, bias: Node | None = None)
     return y if bias is None else e.add(y, bias)
 
 
+BY_PRODUCT = 25
+"""Rows of either side beyond which Euclidean distances come from a product where nothing else is
+asked for: PyTorch's number."""
+
+_IF_MANY = "use_mm_for_euclid_dist_if_necessary"
+CDIST_MODES = (_IF_MANY, "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+
+
 @operator(method=False, aten="cdist")
-def cdist(x1: Node, x2: Node, p: float = 2.0, compute_mode: str | None = None) -> Node:
-    """The p-norms of the differences of all rows of both."""
+def cdist(x1: Node, x2: Node, p: float = 2.0, compute_mode: str | None = _IF_MANY) -> Node:
+    """The p-norms of the differences of all rows of both. Euclidean ones of more than 25 rows come
+    from a product, as PyTorch's do: rows that are near each other beside their size have distances
+    of few digits. `compute_mode` "donot_use_mm_for_euclid_dist" takes differences."""
+    mode = compute_mode or _IF_MANY
+    if mode not in CDIST_MODES:
+        raise TensorError(f"compute_mode is one of {', '.join(CDIST_MODES)}, got {compute_mode!r}")
+    many = max(x1.shape[-2], x2.shape[-2]) > BY_PRODUCT
+    dtype = wider(x1.dtype, x2.dtype)
+    exact = p != 2 or dtype not in (DType.F32, DType.F64) or not x1.shape[-1]
+    if not exact and (mode == CDIST_MODES[1] or (mode == _IF_MANY and many)):
+        batch = broadcast_shape([x1.shape[:-2], x2.shape[:-2]])
+        a, b = (g.broadcast(g.cast(x, dtype), (*batch, *x.shape[-2:])) for x in (x1, x2))
+        return ruled(_distances(barrier(a), barrier(b)), [a, b], partial(_distances_slope, a, b))
     a = g.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     b = g.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
     return norm(e.sub(a, b), p, -1)
+
+
+def _distances(a: Node, b: Node) -> Node:
+    """By (a - b)**2 = a**2 + b**2 - 2 a b."""
+    size_a, size_b = (sum_(e.square(x), -1, keepdim=True) for x in (a, b))
+    both = e.add(size_a, g.transpose(size_b))
+    square = e.sub(both, e.mul(g.matmul(a, g.transpose(b)), 2.0))
+    return g.sqrt(e.where(e.lt(square, 0), 0.0, square))
+
+
+def _distances_slope(a: Node, b: Node, value: Node, d: Node) -> list[Node]:
+    """That of equal rows is 0."""
+    is_zero = e.eq(value, 0)
+    ratio = e.where(is_zero, 0.0, e.div(d, e.where(is_zero, 1.0, value)))
+    turned = g.transpose(ratio)
+    return [
+        e.sub(e.mul(x, sum_(by, -1, keepdim=True)), g.matmul(by, y))
+        for x, y, by in ((a, b, ratio), (b, a, turned))
+    ]
 
 
 @layer(aten="pdist")
 def pdist(input: Node, p: float = 2.0) -> Node:
     """The p-norms of the differences of all pairs of rows, each once."""
     n = input.shape[0]
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    if not pairs:
+    count = n * (n - 1) // 2
+    if not count:
         return g.full((0,), 0, input.dtype)
-    rows = [g.slice_axis(input, 0, i, i + 1) for i in range(n)]
-    apart = [g.sub(rows[i], rows[j]) for i, j in pairs]
-    return norm(g.concat(apart, 0), p, 1)
+    row, pair = g.arange(n), g.arange(count)
+    ends = e.floor_divide(e.mul(e.add(row, 1), e.sub(2 * n - 2, row)), 2)
+    passed = e.le(ends, g.reshape(pair, (count, 1)))
+    first = sum_(g.cast(passed, DType.I64), -1)
+    begin = e.floor_divide(e.mul(first, e.sub(2 * n - 1, first)), 2)
+    second = e.add(e.add(e.sub(pair, begin), first), 1)
+    return norm(g.sub(g.gather(input, first, 0), g.gather(input, second, 0)), p, 1)
 
 
 @operator(aten="dist")
