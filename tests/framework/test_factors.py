@@ -107,6 +107,23 @@ def test_sizes_around_panels(n: int) -> None:
     np.testing.assert_allclose((q.T @ q).numpy(), np.eye(n), atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (2, 0, 3), (0, N, N)])
+def test_factors_of_nothing_have_their_shapes(shape: tuple[int, ...]) -> None:
+    for name in ("qr", "lu"):
+        got, want = (getattr(t.linalg, name)(t.zeros(shape)) for t in (ht, torch))
+        assert [tuple(x.shape) for x in got] == [tuple(x.shape) for x in want]
+
+
+def test_matrices_of_zeros_and_factors_without_exchanges() -> None:
+    a = RNG.normal(size=(3, 2 * N, N))
+    a[1], a[2, :, 5] = 0, 0
+    x = ht.tensor(a.astype(np.float32))
+    for factors in (ht.linalg.qr(x), ht.linalg.lu(x)):
+        np.testing.assert_allclose(ht.linalg.multi_dot([*factors]).numpy(), a, atol=1e-4)
+    _, low, up = ht.linalg.lu(ht.tensor(HEAVY.astype(np.float32)), pivot=False)
+    np.testing.assert_allclose((low @ up).numpy(), HEAVY, atol=1e-4)
+
+
 def test_the_gradient_of_a_determinant_of_zero() -> None:
     a = HEAVY[0] / N
     a[:, -1] = 0

@@ -610,7 +610,7 @@ def qr(A: Node, mode: str = "reduced") -> Any:
 
 def _q_and_r(flat: Node, rows: int, columns: int) -> tuple[Node, Node]:
     """Both factors, whose elements are in one vector."""
-    k = flat.shape[-1] // (rows + columns)
+    k = flat.shape[-1] // max(1, rows + columns)
     shapes = (rows, k), (k, columns)
     parts = g.slice_axis(flat, -1, 0, rows * k), g.slice_axis(flat, -1, rows * k, flat.shape[-1])
     q, up = (g.reshape(x, (*x.shape[:-1], *s)) for x, s in zip(parts, shapes, strict=True))
