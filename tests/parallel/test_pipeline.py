@@ -128,7 +128,7 @@ def check_alone(ranks):
         "whole values at the end of the block of `parallel`",
     ]
     for told in ranks:
-        for number, (text, what) in enumerate(zip(told, 3 * whats, strict=True)):
+        for number, (text, what) in enumerate(zip(told, 2 * whats, strict=True)):
             here = rf"rank {int(what is not whats[-1])} makes call \d+: all-gather of .*"
             assert re.search((here if number < len(whats) else "come to ") + what, text), text
             assert re.search(r"(exchange \d+|value \d of F0.0) of 'one_step'", text), text
