@@ -34,7 +34,6 @@ from stack.framework.expr.steps import (
     rows_below,
     rows_of,
     ruled,
-    side_by_side,
     unit_column,
 )
 from stack.framework.store import barrier
@@ -83,35 +82,33 @@ def _cholesky(A: Node) -> Node:
     n = A.shape[-1]
     A = e.where(lower(n, n), A, g.transpose(A))
     if n <= STEPS_WRITTEN_OUT:
-        return tril(_cholesky_panel(A, 0, in_steps))
+        return g.transpose(triu(_cholesky_panel(A, 0, in_steps)))
     count = -(-n // PANEL)
 
     def step(p: Node, rest: Node) -> list[Node]:
         first = e.mul(p, PANEL)
-        found = _cholesky_panel(panel_of(rest, -1, first), first, in_loop)
-        place = e.add(g.arange(PANEL), first)
-        below = e.le(place, g.reshape(g.arange(rest.shape[-1]), (rest.shape[-1], 1)))
-        found = e.where(below, found, g.const(0, A.dtype))
-        return [e.sub(rest, matmul(found, g.transpose(found))), found]
+        found = _cholesky_panel(panel_of(rest, -2, first), first, in_loop)
+        place = g.reshape(e.add(g.arange(PANEL), first), (PANEL, 1))
+        found = e.where(e.le(place, g.arange(rest.shape[-1])), found, g.const(0, A.dtype))
+        return [e.sub(rest, matmul(g.transpose(found), found)), found]
 
     _, panels = in_loop(count, step, [], [_filled(A, count * PANEL)])
-    return _corner(side_by_side(panels), n, n)
+    return g.transpose(_corner(one_below_another(panels), n, n))
 
 
 def _cholesky_panel(panel: Node, first: Place, steps: Callable[..., list[Node]]) -> Node:
-    """The factor's columns from `first` on, of those of the symmetric matrix that is left to
-    factor. Rows above the diagonal are anything."""
-    width = panel.shape[-1]
+    """The upper factor's rows from `first` on, of those of the symmetric matrix that is left to
+    factor. What is before the diagonal is anything."""
+    width = panel.shape[-2]
 
     def step(k: Place, *given: Node) -> list[Node]:
         *begin, rest = given
-        first = begin[0] if begin else 0
-        row = row_of(rest, e.add(k, first))
-        pivot = g.sqrt(column_of(row, k))
-        column = e.div(column_of(rest, k), pivot)
-        return [e.sub(rest, e.mul(column, e.div(row, pivot))), column]
+        column = column_of(rest, e.add(k, begin[0]) if begin else k)
+        pivot = g.sqrt(row_of(column, k))
+        row = e.div(row_of(rest, k), pivot)
+        return [e.sub(rest, e.mul(e.div(column, pivot), row)), row]
 
-    return columns_of(steps(width, step, [first] if isinstance(first, Node) else [], [panel])[1])
+    return rows_of(steps(width, step, [first] if isinstance(first, Node) else [], [panel])[1])
 
 
 def _is_diagonal(n: int) -> Node:

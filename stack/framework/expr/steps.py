@@ -83,14 +83,6 @@ def panel_of(x: Node, axis: int, at: Node) -> Node:
     return g.gather(x, e.add(g.arange(PANEL), at), len(x.shape) + axis)
 
 
-def side_by_side(stack: Node) -> Node:
-    """[..., n, panels * PANEL] of the columns [..., n, PANEL] of panels that are stacked."""
-    count, *lead, n, width = stack.shape
-    rank = len(stack.shape)
-    order = [*range(1, rank - 1), 0, rank - 1]
-    return g.reshape(g.permute(stack, order), (*lead, n, count * width))
-
-
 def one_below_another(stack: Node) -> Node:
     """[..., panels * PANEL, n] of the rows [..., PANEL, n] of panels that are stacked."""
     count, *lead, width, n = stack.shape
