@@ -15,7 +15,7 @@ FRAMEWORK = Path(ht.__file__).parent
 
 TAKEN = {
     **dict.fromkeys(
-        ("foreach", "fused", "capturable", "combine_mode", "driver", "compute_mode", "vectorize"),
+        ("foreach", "fused", "capturable", "combine_mode", "driver", "vectorize"),
         "chooses among implementations",
     ),
     **dict.fromkeys(
