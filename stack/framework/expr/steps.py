@@ -22,7 +22,7 @@ STEPS_WRITTEN_OUT = 16
 """Steps at most that are written out."""
 
 PANEL = 16
-"""Columns of a panel. On Zen 3 32 take as long, with 256 and 512 columns of a factor or an inverse."""
+"""Columns of a panel. On Zen 3 32 take as long, in factors and inverses of 256 and 512 columns."""
 
 Place = int | Node
 """The number of a step: of a loop's it is data, an i64."""
