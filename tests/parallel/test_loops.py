@@ -143,12 +143,12 @@ def test_steps_of_a_loop_are_divided_with_the_batch(name, strategy):
     own, before = loops(cut.outputs), loops(whole.request.outputs)
     parts = 4 if strategy == "two" else 2
     assert len(own) == len(before)
-    for n in own:  # ranks along `tensor` may share the batch, too
-        assert rows_of(n) * parts in (
-            spread_gpt.ROWS,
-            spread_gpt.ROWS // 2 * (strategy == "tensor"),
-        )
-    assert "loop" not in said.whole
+    for n in own:  # ranks along `tensor` may share the batch, too, or each compute all of it
+        allowed = {spread_gpt.ROWS}
+        if strategy == "tensor":  # a branch is a single step, which costs less than an exchange
+            allowed |= {spread_gpt.ROWS // 2, *([2 * spread_gpt.ROWS] if n["steps"] == 1 else [])}
+        assert rows_of(n) * parts in allowed
+    assert strategy == "tensor" or "loop" not in said.whole
     compare(whole, axes, layouts, *run_ranks(whole, axes, layouts, cut), name)
 
 
