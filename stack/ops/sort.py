@@ -23,6 +23,8 @@ MERGES_WRITTEN_OUT = 2
 """Merges at most that are written out and not a loop."""
 STRIDE = 16
 """Merged elements of which one is found among whole runs, and the others near it."""
+SOUGHT = 8
+"""Elements of given ranks that are sought one by one at most."""
 BLOCK = 64
 """Neighbours of which the first elements are sought by their least one, at most."""
 
@@ -225,6 +227,42 @@ def _first(keys: Node, count: int) -> Node:
     return g.gather(among, _first(found, count), 1, batch=True)
 
 
+def _at_ranks(keys: Node, ranks: Node) -> Node:
+    """The places of the elements of these ranks of each row. Bit after bit the greatest key is
+    found below which there are no more elements; then, among equal ones, the place."""
+    rows, size = keys.shape
+    count, bits = ranks.shape[1], keys.dtype.bits
+    shape = (rows, count, size)
+    low = g.full((rows, count), int(lowest(keys.dtype)), keys.dtype)
+    one = g.full((bits,), 1, keys.dtype)
+    each = g.shl(one, g.sub(g.full((bits,), bits - 1, keys.dtype), g.arange(bits, keys.dtype)))
+    types = keys.type, ranks.type, low.type, Type((), keys.dtype)
+    of, wanted, found, bit = given = [g.input(i, t) for i, t in enumerate(types)]
+    more = g.xor(found, g.expand(g.reshape(bit, (1, 1)), found.shape))
+    is_below = g.le(_number(g.lt(_beside(of, shape), _each(more, shape)), wanted.dtype), wanted)
+    body = g.LoopBody(tuple(given), (g.where(is_below, more, found),))
+    (key,) = g.loop(body, bits, [keys, ranks], [low], [each])
+    every, key = _beside(keys, shape), _each(key, shape)
+    left = g.sub(ranks, _number(g.lt(every, key), ranks.dtype))
+    seen = g.scan("sum", g.cast(g.eq(every, key), ranks.dtype), 2)
+    return _number(g.le(seen, _each(left, shape)), ranks.dtype)
+
+
+def _beside(keys: Node, shape: tuple[int, ...]) -> Node:
+    """Rows, once for each of several ranks."""
+    return g.expand(g.reshape(keys, (shape[0], 1, shape[2])), shape)
+
+
+def _each(x: Node, shape: tuple[int, ...]) -> Node:
+    """What there is of each rank, beside every element."""
+    return g.expand(g.reshape(x, (*shape[:2], 1)), shape)
+
+
+def _number(hit: Node, dtype: DType) -> Node:
+    """How many are true along the last of three axes."""
+    return g.reshape(g.reduce("sum", g.cast(hit, dtype), 2), hit.shape[:2])
+
+
 _ARGSORT = define(
     "argsort",
     OpKind.INDEX,
@@ -239,12 +277,28 @@ _ARGSORT = define(
     sharding=Sharding(lambda n: [Link((i,), i) for i in range(len(n.shape)) if i != n["axis"]]),
 )
 
-__all__ = ["argsort", "argsort_first"]
+__all__ = ["argsort", "argsort_at", "argsort_first"]
 
 
 def argsort(x: Node, axis: int, descending: bool = False) -> Node:
     """The i64 positions that put x in order along an axis; a stable order, NaN greatest."""
     return _ARGSORT(x, axis=axis_of(axis, len(x.shape)), descending=descending)
+
+
+def argsort_at(x: Node, axis: int, ranks: Node) -> Node:
+    """What argsort's positions have at i64 ranks along an axis, counted from 0; `ranks` has the
+    shape of x but along that axis. For few of them nothing is put in order."""
+    axis = axis_of(axis, len(x.shape))
+    if not x.type.size or not ranks.type.size:
+        return ranks
+    keys, order = _rowwise(x, axis, False)
+    rows, size = keys.shape
+    at = g.reshape(g.permute(ranks, order), (rows, ranks.shape[axis]))
+    if size <= RUN or at.shape[1] > SOUGHT:
+        places = g.gather(argsort(keys, 1), at, 1, batch=True)
+    else:
+        places = _at_ranks(keys, g.cast(at, _index_dtype(size)))
+    return _from_rows(places, ranks, order)
 
 
 def argsort_first(x: Node, axis: int, count: int, descending: bool = False) -> Node:

@@ -61,6 +61,21 @@ def test_the_first_elements_are_those_of_the_whole_order(size, count, dtype):
             np.testing.assert_array_equal(first, expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 64, 65, 300])
+def test_elements_of_given_ranks_are_those_of_the_whole_order(size, dtype):
+    for axis, shape in ((1, (3, size)), (0, (size, 3))):
+        for count in (1, 3, 9):
+            x = drawn(shape, dtype, "ranks", count)
+            at = tuple(count if i == axis else n for i, n in enumerate(shape))
+            ranks = np.random.default_rng(size).integers(0, size, at)
+            ranks.flat[:2] = 0, size - 1
+            n, r = argument(x, dtype), g.input(1, Type(at, DType.I64))
+            (places,) = interpret([g.argsort_at(n, axis, r)], {n: x, r: ranks})
+            expected = np.take_along_axis(ordered(x, axis, False), ranks, axis)
+            np.testing.assert_array_equal(places, expected)
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_of_nothing_the_first_elements_are_none(count):
     n = g.input(0, Type((0, 3), DType.F32))
@@ -71,13 +86,21 @@ def test_of_nothing_the_first_elements_are_none(count):
 @pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.parametrize("device", sample("order on a device", DEVICES, 1))
-def test_runs_are_merged_and_the_first_are_found_on_a_device(device):
+def test_runs_are_merged_and_some_elements_are_found_on_a_device(device):
     """Runs are merged, and rows do not fill the last one."""
     x = drawn((2, 140), DType.F32, device)
-    n = argument(x, DType.F32)
+    ranks = np.array([[69, 70], [139, 3]])
+    n, r = argument(x, DType.F32), g.input(1, Type((2, 2), DType.I64))
     with engine_of(hal.open(device)) as engine:
-        nodes = (g.argsort(g.slice_axis(n, 1, 0, 70), 1), g.argsort_first(n, 1, 2, descending=True))
-        plan = engine.plan(GraphRequest(nodes, (n,)))
-        every, first = (engine.get(a) for a in plan.run([engine.put(x, DType.F32)]))
+        nodes = (
+            g.argsort(g.slice_axis(n, 1, 0, 70), 1),
+            g.argsort_first(n, 1, 2, descending=True),
+            g.argsort_at(n, 1, r),
+        )
+        plan = engine.plan(GraphRequest(nodes, (n, r)))
+        given = [engine.put(x, DType.F32), engine.put(ranks, DType.I64)]
+        every, first, middle = (engine.get(a) for a in plan.run(given))
     np.testing.assert_array_equal(every, ordered(x[:, :70], 1, False))
     np.testing.assert_array_equal(first, ordered(x, 1, True)[:, :2])
+    expected = np.take_along_axis(ordered(x, 1, False), ranks, 1)
+    np.testing.assert_array_equal(middle, expected)

@@ -17,6 +17,9 @@ from stack.framework.expr.public import layer, operator
 from stack.framework.expr.reduce import Extreme
 
 I64 = DType.I64
+FEW = 64
+"""An element is found among the first ones where a row has so many for each of them; else it is
+sought by its rank."""
 
 
 def _at(x: Node, places: Node, a: int) -> Node:
@@ -91,7 +94,10 @@ def kthvalue(x: Node, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     a = axis(dim, len(x.shape))
     if not 1 <= k <= x.shape[a]:
         raise TensorError(f"k is {k}, but dim {dim} of {text(x)} has {x.shape[a]} elements")
-    place = g.slice_axis(g.argsort_first(x, a, k), a, k - 1, k)
+    if FEW * k <= x.shape[a]:
+        place = g.slice_axis(g.argsort_first(x, a, k), a, k - 1, k)
+    else:
+        place = g.argsort_at(x, a, g.full((*x.shape[:a], 1, *x.shape[a + 1 :]), k - 1, I64))
     shape = place.shape if keepdim else (*x.shape[:a], *x.shape[a + 1 :])
     return Extreme(g.reshape(_at(x, place, a), shape), g.reshape(place, shape))
 
@@ -105,15 +111,11 @@ def _middle(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> Any:
     a = axis(dim, len(x.shape))
     if not x.shape[a]:
         raise TensorError(f"dim {dim} of {text(x)} has no elements")
-    order = argsort(x, a)
     number = r.sum(g.cast(g.not_(e.isnan(x)), I64), a, keepdim=True)
-    middle = e.floor_divide(e.sub(number, 1), 2)
+    middle = e.clamp(e.floor_divide(e.sub(number, 1), 2), min=0)
+    place = g.argsort_at(x, a, middle)
     if not skip_nan:
-        last = x.shape[a] - 1
-        middle = e.where(e.lt(number, x.shape[a]), last, middle)
         first_nan = r.argmax(g.cast(e.isnan(x), DType.I32), a, keepdim=True)
-    place = _at(order, e.clamp(middle, min=0), a)
-    if not skip_nan:
         place = e.where(e.lt(number, x.shape[a]), first_nan, place)
     shape = place.shape if keepdim else (*x.shape[:a], *x.shape[a + 1 :])
     return Extreme(g.reshape(_at(x, place, a), shape), g.reshape(place, shape))
@@ -181,7 +183,6 @@ def _quantile(
     a = 0 if dim is None else axis(dim, rank)
     v = g.reshape(x, (x.type.size,)) if dim is None or not rank else x
     moved = g.permute(v, [*(i for i in range(len(v.shape)) if i != a), a])
-    ordered = sort(moved, -1).values
     n = moved.shape[-1]
     number = r.sum(g.cast(g.not_(e.isnan(moved)), x.dtype), -1, keepdim=True)
     last = e.clamp(e.sub(number, 1), min=0.0) if skip_nan else g.full_like(number, n - 1)
@@ -191,10 +192,9 @@ def _quantile(
         at = {"lower": g.floor, "higher": g.ceil, "nearest": g.round}[interpolation](at)
     low = g.floor(at)
     weight = g.full_like(at, 0.5) if interpolation == "midpoint" else e.sub(at, low)
-    below, above = (
-        g.gather(ordered, g.cast(p, I64), len(ordered.shape) - 1, batch=True)
-        for p in (low, g.ceil(at))
-    )
+    ranks = g.cast(g.concat([low, g.ceil(at)], len(at.shape) - 1), I64)
+    both = _at(moved, g.argsort_at(moved, -1, ranks), len(at.shape) - 1)
+    below, above = (g.slice_axis(both, -1, i, i + flat.shape[0]) for i in (0, flat.shape[0]))
     found = e.lerp(below, above, weight)
     bad = e.eq(number, 0) if skip_nan else e.lt(number, n)
     found = e.where(bad, math.nan, found)
