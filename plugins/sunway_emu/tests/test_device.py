@@ -279,7 +279,8 @@ def test_devices_that_are_dropped_without_a_close_leave_nothing(plugin, emulator
     def more():
         """What there is more than before; less is what ended meanwhile of other tests."""
         alive, opened, space = held()
-        space_gib = (space - space_before) >> 20  # a core group has 16; less is what a process takes by the way
+        # A core group has 16; less is what a process takes by the way
+        space_gib = (space - space_before) >> 20
         counts = (opened - open_before, space_gib, threading.active_count() - threads)
         return alive - before, tuple(max(0, count) for count in counts)
 
