@@ -94,9 +94,8 @@ class Engine(ABC):
 
     @abstractmethod
     def meet(self, name: str) -> None:
-        """All ranks have received what they were sent, and come to what they call so. An engine
-        that sees what others send raises CallMismatch on them where one sends or awaits another
-        message instead."""
+        """All ranks have received what they were sent, and come to what they call so. Raises
+        CallMismatch on them where one sends or awaits another message instead."""
 
     @abstractmethod
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

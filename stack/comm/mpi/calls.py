@@ -1,4 +1,4 @@
-"""Collectives and messages as the requests of MPI that they are made of.
+"""Collectives as the requests of MPI that they are made of.
 
 Each function is a generator of requests: the next one is asked for once the last one is complete.
 Every call first compares its description on all ranks, since MPI compares nothing: one short
@@ -8,13 +8,11 @@ all-reduce more.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from hal.core.errors import InvalidCall
 from hal.core.facts import dataclass
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
@@ -28,7 +26,6 @@ Requests = Iterator[Any]
 
 SHORT = tuple(numpy for numpy, dtype in NUMPY.items() if dtype.is_narrow)
 """MPI has no arithmetic for them: ranks get all vectors, and add them up in float32."""
-ABORT_TAG = 0
 _TEXT_NBYTES, _DIGEST_NBYTES = 256, 7
 _SUMS = (ReduceKind.SUM, ReduceKind.AVG)
 
@@ -97,7 +94,7 @@ def _reduce(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     here = comm.rank == said.call.root
     if src.dtype in SHORT:
         whole = np.empty((comm.size, src.size), src.dtype)
-        yield comm.Igather(_bytes(src), _bytes(whole) if here else None, said.call.root)
+        yield comm.Igather(bytes_of(src), bytes_of(whole) if here else None, said.call.root)
         if here:
             dst[:] = _folded(whole, said.reduce)
         return
@@ -118,32 +115,32 @@ def _reduce_scatter(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
 
 def _sum_here(comm: Any, said: Said, dst: Array, src: Array, part: slice) -> Requests:
     whole = np.empty((comm.size, src.size), src.dtype)
-    yield comm.Iallgather(_bytes(src), _bytes(whole))
+    yield comm.Iallgather(bytes_of(src), bytes_of(whole))
     dst[:] = _folded(whole[:, part], said.reduce)
 
 
 def _broadcast(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     if src is not dst:
         dst[:] = src
-    yield comm.Ibcast(_bytes(dst), said.call.root)
+    yield comm.Ibcast(bytes_of(dst), said.call.root)
 
 
 def _all_gather(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
-    yield comm.Iallgatherv(_bytes(src), _parts(dst, _counts(said, comm, src.size)))
+    yield comm.Iallgatherv(bytes_of(src), _parts(dst, _counts(said, comm, src.size)))
 
 
 def _gather(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     into = _parts(dst, _counts(said, comm, src.size)) if comm.rank == said.call.root else None
-    yield comm.Igatherv(_bytes(src), into, said.call.root)
+    yield comm.Igatherv(bytes_of(src), into, said.call.root)
 
 
 def _scatter(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     of = _parts(src, _counts(said, comm, dst.size)) if comm.rank == said.call.root else None
-    yield comm.Iscatterv(of, _bytes(dst), said.call.root)
+    yield comm.Iscatterv(of, bytes_of(dst), said.call.root)
 
 
 def _all_to_all(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
-    yield comm.Ialltoall(_bytes(src), _bytes(dst))
+    yield comm.Ialltoall(bytes_of(src), bytes_of(dst))
 
 
 def _all_to_all_v(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
@@ -166,37 +163,7 @@ _MOVES: dict[CollectiveKind, Callable[[Any, Said, Array, Array], Requests]] = {
 }
 
 
-def tags_of(tag: int) -> tuple[int, int]:
-    """Those of a message's head and of its data. Raises InvalidCall for one that MPI lacks."""
-    most = mpi().COMM_WORLD.Get_attr(mpi().TAG_UB) // 2 - 1
-    if tag > most:
-        raise InvalidCall(f"this MPI has tags for messages up to {most}, not {tag}")
-    return 2 * tag + 1, 2 * tag + 2
-
-
-def sent(comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
-    """A message, behind a short one that says what it is."""
-    yield comm.Isend(_head(array), peer, tags[0])
-    yield comm.Isend(_bytes(array), peer, tags[1])
-
-
-def received(key: str, comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
-    """Raises CallMismatch when the message is another one than what the array takes."""
-    head, wanted = np.empty(_TEXT_NBYTES, np.uint8), _head(array)
-    yield comm.Irecv(head, peer, tags[0])
-    if head.tobytes() != wanted.tobytes():
-        theirs, ours = (json.loads(text.tobytes()) for text in (head, wanted))
-        says = f"rank {peer} sends {theirs[0]} {theirs[1]}, rank {comm.rank} receives"
-        raise CallMismatch(f"group {key!r}: {says} {ours[0]} {ours[1]}", (comm.rank, peer))
-    yield comm.Irecv(_bytes(array), peer, tags[1])
-
-
-def _head(array: Array) -> Array:
-    text = json.dumps([array.size, str(array.dtype)]).encode()
-    return np.frombuffer(text.ljust(_TEXT_NBYTES), np.uint8)
-
-
-def _bytes(array: Array) -> list[Any]:
+def bytes_of(array: Array) -> list[Any]:
     return [array.reshape(-1).view(np.uint8), mpi().BYTE]
 
 

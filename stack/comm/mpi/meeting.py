@@ -55,4 +55,4 @@ def _member(
     members = world.Get_group().Incl(numbers)
     comm = world.Create_group(members, zlib.crc32(place.key.encode()) % _TAGS)
     hosts = tuple(names.index(name) for name in names)
-    return MpiMember(place.key, comm, deadline_s), hosts
+    return MpiMember(place.key, comm, deadline_s, place.line), hosts

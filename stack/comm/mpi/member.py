@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,23 @@ import numpy as np
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, HalError, InvalidCall, Scope
 from stack.comm.engine.base import ANYBODY, Array, Engine, Work
 from stack.comm.engine.call import NativeCall
-from stack.comm.engine.failures import GroupAborted, LateRank
+from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank, PeerLost
 from stack.comm.engine.library import lib
+from stack.comm.engine.meeting import MeshLine
 from stack.comm.engine.routes import Route
-from stack.comm.mpi.calls import ABORT_TAG, Requests, Said, collective, received, sent, tags_of
+from stack.comm.mpi.calls import Requests, Said, collective
 from stack.comm.mpi.library import mpi
+from stack.comm.mpi.messages import TOLD_TAG, Inbox, Receive, head_of, sent
 
 _SPINS = 2000
 _NAP_S, _LONG_NAP_S = 5e-5, 2e-3
 """Between two looks at a call, the longer it takes; MPI has no wait with a deadline."""
 _LOOK_S = 0.01
 _IDLE_S = 0.5
-Lane = tuple[int, int, int]
-_COLLECTIVES: Lane = (-1, -1, -1)
-"""The lane of collectives; messages have one for each direction, rank and tag."""
+_MISMATCH = "mismatch"
+"""What ranks tell each other of a CallMismatch; of other failures their kind."""
+_members: dict[str, set[MpiMember]] = {}
+"""Those of this process that have not left, by their mesh."""
 
 
 class MpiWork(Work):
@@ -52,13 +57,8 @@ class MpiWork(Work):
         return self._peer
 
     def come_from(self, peer: int, steps: Requests) -> None:
-        """Take a message of this rank, of which nobody was named before."""
+        """Take a message of this rank, of which nobody may have been named before."""
         self._peer, self.steps = peer, steps
-
-    @property
-    def array(self) -> Array:
-        """What it moves."""
-        return self._result
 
     def advance(self) -> bool:
         """Go on with it if it can; whether it has ended."""
@@ -99,23 +99,30 @@ class MpiWork(Work):
 
 
 class MpiMember(Engine):
-    """Calls run one after the other, messages of a pair and direction too. MPI tells neither who is
-    late nor who has died, and may add in another order than that of the ranks."""
+    """Collectives run one after the other, messages side by side. MPI tells neither who is late nor
+    who has died, and may add in another order than that of the ranks."""
 
-    def __init__(self, key: str, comm: Any, timeout_s: float) -> None:
+    def __init__(self, key: str, comm: Any, timeout_s: float, line: MeshLine | None = None) -> None:
         self.key = key
         self.rank = comm.rank
         self.size = comm.size
         self.timeout_s = timeout_s
+        self._line = line
         self._comm = comm
         self._sequence = 0
         self._failure: HalError | None = None
-        self._lanes: dict[Lane, deque[MpiWork]] = {}
+        self._calls: deque[MpiWork] = deque()
+        self._messages: list[MpiWork] = []
+        self._waiting: list[MpiWork] = []
+        self._inbox = Inbox(key, comm)
+        self._sent: Counter[int] = Counter()
         self._changed = threading.Condition(threading.RLock())
         self._mover: threading.Thread | None = None
         self._left = False
         self._looked_s = 0.0
         self._told: list[Any] = []
+        if line is not None:
+            _members.setdefault(line.mesh, set()).add(self)
 
     @property
     def way(self) -> str:
@@ -124,8 +131,9 @@ class MpiMember(Engine):
     def run(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Array:
         with self._changed:
             work = self._work(call, dst, src, route)
-            if self._lanes.get(_COLLECTIVES):
-                self._queue(_COLLECTIVES, work)
+            if self._calls:
+                self._calls.append(work)
+                self._wake()
             else:
                 # Run a call in the caller's thread
                 spins = 0
@@ -141,27 +149,43 @@ class MpiMember(Engine):
     ) -> MpiWork:
         with self._changed:
             work = self._work(call, dst, src, route)
-            self._queue(_COLLECTIVES, work)
+            self._calls.append(work)
+            self._wake()
         return work
 
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> MpiWork:
-        out = kind == lib.HE_SEND
-        comm, tags = self._comm, tags_of(tag)
-        what = (
-            f"message {'to' if out else 'from'} {'any rank' if peer == ANYBODY else f'rank {peer}'}"
-        )
         with self._changed:
             self._check()
-            work = MpiWork(self, what, array, peer)
-            if out:
-                work.steps = sent(comm, array, peer, tags)
-            elif peer != ANYBODY:
-                work.steps = received(self.key, comm, array, peer, tags)
-            self._queue((kind, peer, tag), work)
+            return self._message(kind == lib.HE_SEND, array, peer, tag)
+
+    def _message(self, out: bool, array: Array, peer: int, tag: int | str) -> MpiWork:
+        who = "any rank" if peer == ANYBODY else f"rank {peer}"
+        work = MpiWork(self, f"message {'to' if out else 'from'} {who}", array, peer)
+        if out:
+            head = head_of(array, tag, self._sent[peer])
+            self._sent[peer] += 1
+            work.steps = sent(self._comm, head, array, peer)
+            self._messages.append(work)
+        else:
+            self._waiting.append(work)
+            begin = partial(self._begin, work)
+            self._inbox.post(Receive(peer, head_of(array, tag), array, begin))
+        self._wake()
         return work
 
+    def _begin(self, work: MpiWork, peer: int, steps: Requests) -> None:
+        """A receive has found its message."""
+        work.come_from(peer, steps)
+        self._waiting.remove(work)
+        self._messages.append(work)
+
     def meet(self, name: str) -> None:
-        """MPI gives a receive what has its tag, and shows nothing else of what has come."""
+        none, others = np.empty(0, np.uint8), [r for r in range(self.size) if r != self.rank]
+        with self._changed:
+            self._check()
+            works = [self._message(out, none, r, name) for out in (True, False) for r in others]
+        for work in works:
+            work.finish()
 
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         return np.zeros(shape, dtype)
@@ -170,31 +194,50 @@ class MpiMember(Engine):
         self._look()
         return self._failure
 
-    def fail(self, error: HalError) -> None:
-        """The first failure ends the group here."""
-        if self._failure is None:
-            self._failure = error
+    def fail(self, error: HalError, tell: bool = False) -> None:
+        """The first failure ends the group here, and the others of its mesh. With `tell` its other
+        ranks hear of it."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if tell:
+            self._tell(error)
+        for other in self._beside():
+            other.fail(_seen_from(error, self, other), tell=True)
 
-    def error(self, kind: FailureKind, text: str) -> LateRank:
-        """A failure of which MPI does not tell the rank: that is -1."""
-        group = f"group {self.key!r}"
-        return LateRank(Failure(kind, Scope.PEER, f"rank {self.rank}", group, text), -1)
+    def _beside(self) -> list[MpiMember]:
+        """The members of this process in other groups of the mesh."""
+        if self._line is None:
+            return []
+        return [each for each in list(_members.get(self._line.mesh, ())) if each is not self]
+
+    def _tell(self, error: HalError) -> None:
+        if isinstance(error, CallMismatch):
+            word: list[Any] = [_MISMATCH, str(error), error.ranks]
+        else:
+            assert isinstance(error, PeerLost), f"a group does not end by {type(error).__name__}"
+            word = [error.failure.kind.value, error.failure.message, error.rank]
+        data = [bytearray(json.dumps(word).encode()), mpi().BYTE]
+        others = [r for r in range(self.size) if r != self.rank]
+        self._told += [self._comm.Isend(data, other, TOLD_TAG) for other in others]
+
+    def error(self, kind: FailureKind, text: str, rank: int = -1) -> PeerLost:
+        """A failure; MPI does not tell by which rank, for which there is -1."""
+        group, ranks = f"group {self.key!r}", () if rank < 0 else (rank,)
+        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=ranks)
+        return (GroupAborted if kind is FailureKind.ABORTED else LateRank)(value, rank)
 
     def abort(self) -> None:
-        text = "this rank has aborted the group"
-        where, ranks = f"rank {self.rank}", (self.rank,)
-        value = Failure(FailureKind.ABORTED, Scope.PEER, where, self.key, text, ranks=ranks)
-        with self._changed:
-            if self._failure is None:
-                others = [r for r in range(self.size) if r != self.rank]
-                word = [bytearray(1), mpi().BYTE]
-                self._told = [self._comm.Isend(word, other, ABORT_TAG) for other in others]
-            self.fail(GroupAborted(value, self.rank))
+        """Without the lock, which a call of another thread has until it is done."""
+        text = f"rank {self.rank} has aborted the group"
+        self.fail(self.error(FailureKind.ABORTED, text, self.rank), tell=True)
 
     def leave(self) -> None:
         with self._changed:
             self._left = True
             self._changed.notify_all()
+        if self._line is not None:
+            _members[self._line.mesh].discard(self)
 
     def lost(self) -> set[int]:
         return set()
@@ -220,18 +263,31 @@ class MpiMember(Engine):
             raise self._failure
 
     def _look(self) -> None:
-        """Now and then, whether somebody has aborted the group."""
+        """Now and then, what was told of failures here, and in the mesh's other groups."""
         now_s = time.monotonic()
         if self._failure is not None or now_s - self._looked_s < _LOOK_S:
             return
         self._looked_s = now_s
+        for member in (self, *self._beside()):
+            # Its own thread may be looking at this group
+            if member._changed.acquire(blocking=False):
+                try:
+                    member._hear()
+                finally:
+                    member._changed.release()
+
+    def _hear(self) -> None:
         status = mpi().Status()
-        if self._comm.Iprobe(mpi().ANY_SOURCE, ABORT_TAG, status):
-            rank = status.Get_source()
-            text = f"rank {rank} has aborted the group"
-            where, kind = f"rank {self.rank}", FailureKind.ABORTED
-            value = Failure(kind, Scope.PEER, where, self.key, text, ranks=(rank,))
-            self.fail(GroupAborted(value, rank))
+        message = self._comm.Improbe(mpi().ANY_SOURCE, TOLD_TAG, status)
+        if message is None:
+            return
+        data = bytearray(status.Get_count(mpi().BYTE))
+        message.Recv([data, mpi().BYTE])
+        kind, text, rank = json.loads(data)
+        if kind == _MISMATCH:
+            self.fail(CallMismatch(text, tuple(rank)))
+        else:
+            self.fail(self.error(FailureKind(kind), text, rank))
 
     def _look_after(self, work: MpiWork) -> None:
         """End a call that has not, because the group has failed or its time is over."""
@@ -242,55 +298,64 @@ class MpiMember(Engine):
         if self._failure is not None:
             work.end(self._failure)
 
-    def _queue(self, lane: Lane, work: MpiWork) -> None:
-        self._lanes.setdefault(lane, deque()).append(work)
+    def _wake(self) -> None:
+        """There is something for the thread to go on with."""
         if self._mover is None:
             self._mover = threading.Thread(target=self._move, name=f"mpi {self.key}", daemon=True)
             self._mover.start()
         self._changed.notify_all()
 
+    @property
+    def _busy(self) -> bool:
+        return bool(self._calls or self._messages or self._waiting)
+
     def _move(self) -> None:
-        """The thread that goes on with what is queued, until the rank has left."""
+        """The thread that goes on with what is begun, until the rank has left."""
         moved_s = time.monotonic()
-        while not (self._left and not self._lanes):
+        while not (self._left and not self._busy):
             with self._changed:
-                if not self._lanes and not self._changed.wait_for(
-                    lambda: bool(self._lanes) or self._left, _IDLE_S
+                if not self._busy and not self._changed.wait_for(
+                    lambda: self._busy or self._left, _IDLE_S
                 ):
                     continue
-                moved = [self._move_lane(lane) for lane in list(self._lanes)]
+                moved = self._turn()
             now_s = time.monotonic()
-            moved_s = now_s if any(moved) else moved_s
+            moved_s = now_s if moved else moved_s
             time.sleep(_nap_s(now_s - moved_s))
 
-    def _move_lane(self, lane: Lane) -> bool:
-        queue = self._lanes[lane]
-        from_anybody = lane[:2] == (lib.HE_RECV, ANYBODY)
-        if from_anybody and self._adopt(lane):
-            return True
-        if from_anybody or not queue[0].advance():
-            self._look_after(queue[0])
-        if not queue[0].done:
-            return False
-        queue.popleft()
-        if not queue:
-            del self._lanes[lane]
-        return True
+    def _turn(self) -> bool:
+        """Go on with all that can; whether something has."""
+        moved = False
+        try:
+            moved = bool(self._waiting) and self._inbox.turn()
+        except CallMismatch as error:
+            self.fail(error, tell=True)
+        for work in self._waiting:
+            self._look_after(work)
+        if self._failure is not None:
+            self._inbox.forget()
+        for work in (*self._messages, *([self._calls[0]] if self._calls else ())):
+            if not work.advance():
+                self._look_after(work)
+            moved |= work.done
+        self._messages = [work for work in self._messages if not work.done]
+        self._waiting = [work for work in self._waiting if not work.done]
+        if self._calls and self._calls[0].done:
+            self._calls.popleft()
+        return moved
 
-    def _adopt(self, lane: Lane) -> bool:
-        """Let the first receive from anybody be one from a rank whose message is there. Only from
-        a rank of which no receive of this tag is open, as the next message may be for that one."""
-        tag, tags = lane[2], tags_of(lane[2])
-        for peer in range(self.size):
-            own = lib.HE_RECV, peer, tag
-            if own not in self._lanes and self._comm.Iprobe(peer, tags[0]):
-                work = self._lanes[lane].popleft()
-                if not self._lanes[lane]:
-                    del self._lanes[lane]
-                work.come_from(peer, received(self.key, self._comm, work.array, peer, tags))
-                self._queue(own, work)
-                return True
-        return False
+
+def _seen_from(error: HalError, here: MpiMember, there: MpiMember) -> HalError:
+    """What has ended a group of a mesh, for another one. A rank that is not in that has its number
+    in the job."""
+    if not isinstance(error, PeerLost):
+        return error
+    rank = error.rank
+    if rank >= 0 and here._line is not None and there._line is not None:
+        rank, ranks = here._line.ranks[rank], there._line.ranks
+        rank = ranks.index(rank) if rank in ranks else rank
+    text = f"group {here.key!r} of the mesh has ended: {error.failure.message}"
+    return there.error(error.failure.kind, text, rank)
 
 
 def _nap_s(waited_s: float) -> float:

@@ -1,6 +1,8 @@
 """What every rank of the tests of the MPI engine runs: `mpirun -n 3 hal run --mpi -m ...`."""
 
+import re
 import sys
+import threading
 from contextlib import closing
 from functools import partial
 
@@ -12,6 +14,7 @@ from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import World
+from stack.parallel import Mesh
 from tests.comm.engine.model import DTYPES, HOWS, SHORT, is_reduction, parts_of, reduced
 
 
@@ -84,8 +87,9 @@ def background(g):
 def tags(g):
     """Received in another order than sent."""
     after, before = (g.rank + 1) % g.size, (g.rank - 1) % g.size
-    sent = [g.later.send(np.full(2, g.rank + 10.0 * tag), after, tag) for tag in range(3)]
-    for tag in (2, 0, 1):
+    every = [0, 1, (1 << 31) - 1, 1 << 30, 7]  # MPIs have fewer
+    sent = [g.later.send(np.full(2, g.rank + 10.0 * tag), after, tag) for tag in every]
+    for tag in (every[2], 0, 1, 7, every[3]):
         assert g.receive(np.zeros(2), before, tag)[0] == before + 10.0 * tag
     for work in sent:
         work.wait(100)
@@ -135,6 +139,60 @@ def differ_in_messages(g):
             g.receive(np.ones(4, np.float32), 0)
 
 
+def meet(g):
+    """Each once it has what it was sent; what is sent behind that may come to one that waits."""
+    got = np.zeros(1)
+    for number in range(5):
+        if g.rank == number % 3:
+            g.send(np.full(1, float(number)), (g.rank + 1) % 3, 5)
+        if g.rank == (number + 1) % 3:
+            assert g.receive(got, number % 3, 5)[0] == number
+        g.meet("a test")
+
+
+def meet_alone(g):
+    """One rank comes to a meeting, another one awaits a message of it, sends one or both; with one
+    that nobody has received before, or without."""
+    for number in range(8):
+        sends, receives, kept = number % 3 < 2, number % 3 > 0, number > 3
+        g = g.grow(f"alone {number}", g.size)
+        if kept and g.rank == 0:
+            g.send(np.ones(2), 2, 9)
+            g.send(np.ones(1), 2)
+        if kept and g.rank == 2:
+            g.receive(np.zeros(1), 0)
+        with pytest.raises(CallMismatch) as raised:
+            go_on_or_meet(g, 3 if number % 2 else 1 << 20, sends, receives)
+        text = str(raised.value)
+        assert "has come to a test" in text, text
+        assert re.search(r"rank 0 (sends|receives) (2|3|1048576) float64", text), text
+    g.close()
+
+
+def go_on_or_meet(g, n, sends, receives):
+    if g.rank:
+        g.meet("a test")
+    if sends:
+        g.send(np.ones(n), 2, 7)
+    if receives:
+        g.receive(np.zeros(3), 2, 8)
+    g.receive(np.zeros(3), 1)
+
+
+def meet_alone_in_a_mesh(g):
+    """Others that wait in another of its groups hear of it."""
+    mesh = Mesh.present(pipe=3)
+    one, two = mesh.join("pipe"), mesh.join("pipe")
+    does = [lambda: one.send(np.ones(3), 1, 7), lambda: one.meet("a test"), lambda: None][g.rank]
+    with pytest.raises(CallMismatch, match=r"rank 0 sends 3 float64, tag 7, rank 1 has come to a"):
+        (does(), two.receive(np.zeros(3), 0 if g.rank else 1))
+    g.barrier()  # which lies in no mesh
+    one.close()
+    two.close()
+    with mesh.join("pipe") as again:
+        assert again.all_reduce(np.ones(1))[0] == 3
+
+
 def late(g):
     """Rank 1 does not come within its group's deadline."""
     if g.rank != 1:
@@ -148,6 +206,18 @@ def aborted(g):
         g.abort()
     with pytest.raises(GroupAborted, match=r"rank 1 has aborted|this rank has aborted"):
         g.barrier()
+
+
+def aborted_meanwhile(g):
+    """By another thread of a rank that waits, in a group of a mesh: its others end, too."""
+    mesh = Mesh.present(data=3)
+    with mesh.join("data") as one, mesh.join("data") as two:
+        if g.rank == 1:
+            threading.Timer(0.5, one.abort).start()
+        waits = one if g.rank == 1 else two
+        with pytest.raises(GroupAborted, match="rank 1 has aborted the group") as raised:
+            waits.barrier()
+        assert raised.value.rank == 1
 
 
 def main():

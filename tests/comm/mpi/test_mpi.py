@@ -28,8 +28,12 @@ CASES = (
     "smaller",
     "differ",
     "differ_in_messages",
+    "meet",
+    "meet_alone",
+    "meet_alone_in_a_mesh",
     "late",
     "aborted",
+    "aborted_meanwhile",
 )
 needs_mpi = pytest.mark.skipif(
     find_spec("mpi4py") is None or LAUNCHER is None,
