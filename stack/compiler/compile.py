@@ -61,7 +61,9 @@ def folded_graph(request: GraphRequest, info: DeviceInfo) -> GraphRequest:
 def _rendered(
     calls: TileCalls, write: Writer, info: DeviceInfo, sources: dict[Kernel, KernelSource]
 ) -> Iterator[Call]:
-    """The calls of a program, with a source for each kernel, however often it is called."""
+    """The calls of a program, with a source for each kernel, however often it is called. Kernels
+    that differ in their name alone, as those of one size and of another may, have that of the
+    first."""
     for call in calls:
         if isinstance(call, ExchangeCall):
             yield call
@@ -70,9 +72,10 @@ def _rendered(
             inner = tuple(_rendered(call.calls, write, info, sources))
             yield replace(call.loop, body=replace(call.loop.body, calls=inner))
             continue
-        if call.kernel not in sources:
-            sources[call.kernel] = write(call.kernel, info)
-        yield KernelCall(sources[call.kernel], call.grid, (*call.buffers, *call.sizes))
+        nameless = replace(call.kernel, name="")
+        if nameless not in sources:
+            sources[nameless] = write(call.kernel, info)
+        yield KernelCall(sources[nameless], call.grid, (*call.buffers, *call.sizes))
 
 
 def _check_types(outputs: Sequence[Node], info: DeviceInfo) -> None:

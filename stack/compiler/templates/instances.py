@@ -11,19 +11,21 @@ from hal.tile.size import is_one
 from stack.compiler.graph.access import Axis
 
 
-def instance(chunks: int) -> tuple[Node, Node]:
+def instance(chunks: int, rows: int) -> tuple[Node, Node]:
     """(row, chunk of the row) of this program instance. All of a grid is along its first axis,
     because devices limit the others more."""
-    number = program_id(0)
+    number, zero = program_id(0), const(0, DType.I64)
     if is_one(chunks):
-        return number, const(0, DType.I64)
+        return number, zero
+    if is_one(rows):  # so that programs of any number of chunks are one
+        return zero, number
     return binary("div", number, chunks), binary("rem", number, chunks)
 
 
 def instance_by_rows(chunks: int, rows: int) -> tuple[Node, Node]:
     """As `instance`; neighbouring instances have the same chunk of neighbouring rows."""
     if is_one(chunks) or is_one(rows):
-        return instance(chunks)
+        return instance(chunks, rows)
     number = program_id(0)
     return binary("rem", number, rows), binary("div", number, rows)
 

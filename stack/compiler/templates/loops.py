@@ -292,7 +292,7 @@ class _Loops:
         columns lies well both for what goes by rows and for what goes by columns."""
         if self.transfers or self.laid:
             return instance_by_rows(self.chunks, rows)
-        return instance(self.chunks)
+        return instance(self.chunks, rows)
 
     def _over_rows(self, scope: Tiles, axes: list[Axis]) -> None:
         """Loop over the parallel axes that are not on the grid."""
