@@ -128,6 +128,8 @@ class MatrixUnit:
     """The type, in such a program, of tile registers, of which each holds m rows of n sums, m rows
     of k elements of the left operand, or k / `together` rows of n groups of `together` elements of
     the right one; "": the unit works on no such registers."""
+    registers: int = 0
+    """How many tile registers there are at a time."""
     clear: str = ""
     """The function that gives a tile register of zeros: of how many rows, of how many bytes each
     (as i16)."""

@@ -74,9 +74,17 @@ def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
     return None
 
 
+def into_groups(operand: Node, together: int) -> Node:
+    """An operand [k, n] as [k / together, n * together], neighbours along k side by side."""
+    if together == 1:
+        return operand
+    k, n = operand.shape
+    apart = reshape(operand, (k // together, together, n))
+    return reshape(transpose(apart, (0, 2, 1)), (k // together, n * together))
+
+
 def out_of_groups(groups: Node, together: int) -> Node:
-    """The operand [k, n] whose elements were loaded as [k / together, n * together], neighbours
-    along k side by side."""
+    """The operand that `into_groups` made so."""
     height, width = groups.shape
     apart = reshape(groups, (height, width // together, together))
     return reshape(transpose(apart, (0, 2, 1)), (height * together, width // together))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -64,6 +64,7 @@ def run_lowered(
     updates: Sequence[tuple[int, int]] = (),
     info: DeviceInfo = SIMD,
     choices: Choices = NO_CHOICES,
+    run: Callable[..., None] = interpret_kernel,
 ) -> tuple[list[np.ndarray], TileProgram]:
     """The outputs as the tile kernels compute them, and the program.
 
@@ -75,7 +76,7 @@ def run_lowered(
     for call in program.calls:
         verify(call.kernel)
     first, second = (
-        _run(request, program, arrays, poison, seed)
+        _run(request, program, arrays, poison, seed, run)
         for poison, seed in zip(POISONS, (None, 1), strict=True)
     )
     for place, found in first.items():
@@ -92,6 +93,7 @@ def _run(
     arrays: Sequence[np.ndarray],
     poison: int,
     seed: int | None,
+    run: Callable[..., None],
 ) -> dict[tuple[str, int], np.ndarray]:
     """The memory of inputs and outputs after a run."""
     memory = {("input", i): np.array(a).reshape(-1) for i, a in enumerate(arrays)}
@@ -107,7 +109,7 @@ def _run(
             cut = whole.view(np.uint8)[part.offset_nbytes :][: part.nbytes]
             assert cut.size == part.nbytes, f"{param.name} of {call.kernel.name} ends beyond {part}"
             bound[param.name] = cut.view(NUMPY[param.dtype])
-        interpret_kernel(call.kernel, call.grid, bound, {}, seed)
+        run(call.kernel, call.grid, bound, {}, seed)
     for target, temp, _ in program.copies:
         memory["input", target].view(np.uint8)[:] = temps["temp", temp]
     return memory

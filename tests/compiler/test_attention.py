@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 import pytest
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
+from hal.tile.kernel import Alloc
 from hal.tile.node import Node, Type, substitute
 from hal.tile.numeric import NUMPY
 from stack import ops as g
@@ -121,7 +122,7 @@ def test_gradients_take_memory_of_the_length(
     case: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trained, "ROWS_OF_PART", 16)  # two cores share the rows of the first case
-    outputs, inputs = _trained(case)
+    outputs, inputs = with_gradients(case)
     rng = np.random.default_rng(case.keys)
     arrays = [rng.standard_normal(n.shape).astype(NUMPY[n.dtype]) for n in inputs]
     found, program = run_lowered(outputs, inputs, arrays)
@@ -146,6 +147,40 @@ def test_gradients_take_memory_of_the_length(
     assert sum(program.temps) <= 4 * 3 * linear
 
 
+def unit(m: int, n: int, k: int, registers: int = 0) -> MatrixUnit:
+    """One for pairs of bfloat16, on registers of eight sums or on tile registers."""
+    of_tiles = {x: x for x in ("register", "clear", "load", "store")} if registers else {}
+    return MatrixUnit(
+        *(m, n, k, DType.BF16, DType.F32),
+        together=2,
+        call="multiply",
+        registers=registers,
+        **of_tiles,
+    )
+
+
+UNITS = [unit(1, 8, 2), unit(8, 8, 4, 8), unit(16, 16, 32, 8)]
+
+
+@pytest.mark.parametrize("case", [TRAINED[0], TRAINED[2], TRAINED[5]], ids=str)
+@pytest.mark.parametrize("of", UNITS, ids=["vectors", "tiles", "deep tiles"])
+def test_a_matrix_unit_reads_operands_as_they_are(case: Trained, of: MatrixUnit) -> None:
+    """What the kernels pack of q, k, v and weights, in the type in which they are in memory."""
+    outputs, inputs = with_gradients(replace(case, dtype=DType.BF16))
+    rng = np.random.default_rng(case.keys)
+    arrays = [rng.standard_normal(n.shape).astype(NUMPY[n.dtype]) for n in inputs]
+    found, program = run_lowered(outputs, inputs, arrays, info=replace(SIMD, matrix_units=(of,)))
+    expected = interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    for mine, meant in zip(found, expected, strict=True):
+        exact = np.asarray(meant).astype(np.float64)
+        np.testing.assert_allclose(mine.astype(np.float64), exact, 0, 1e-2 * np.abs(exact).max())
+    for call in program.calls:
+        if "attention" in call.kernel.name:
+            rooms = (x.memory for x in call.kernel.body if isinstance(x, Alloc))
+            packed = {room.name for room in rooms if room.dtype is DType.BF16}
+            assert packed >= {"q", "k", "v", "weights"}
+
+
 @pytest.mark.parametrize(
     ("case", "info"), [(TRAINED[2], SIMD), (TRAINED[0], meshed(2, 2))], ids=["vectors", "mesh"]
 )
@@ -153,7 +188,7 @@ def test_beside_gradients_attention_without_them_has_the_same_bits(
     case: Trained, info: DeviceInfo
 ) -> None:
     """As `checkpoint` has it once forward alone, and again with its gradients."""
-    outputs, inputs = _trained(case)
+    outputs, inputs = with_gradients(case)
     again = g.input(4, inputs[0].type)
     outputs += substitute(outputs[:1], {inputs[0]: again})
     inputs.append(again)
@@ -165,7 +200,7 @@ def test_beside_gradients_attention_without_them_has_the_same_bits(
     assert folded == (3 if info is SIMD else 0)
 
 
-def _trained(case: Trained) -> tuple[list[Node], list[Node]]:
+def with_gradients(case: Trained) -> tuple[list[Node], list[Node]]:
     """The result, and the gradients by q, k and v of its product with a given array."""
     *batch, rows, depth = case.shape
     q = g.input(0, Type(case.shape, case.dtype))

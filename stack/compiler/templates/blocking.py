@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.description import DeviceInfo, MatrixUnit, SpaceKind
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.tile.size import hint, is_fixed, known_divisor
@@ -43,10 +43,6 @@ second cache."""
 FAR_DEPTH = 384
 """How deep these panels are at least: the deeper, the fewer sums wait in memory; what is deeper
 leaves the second cache, too, and sums more terms one after the other."""
-
-TILE_REGISTERS = 8
-"""Tile registers of a matrix unit that works on such: a step holds sums, and the operands of their
-rows and columns."""
 
 TILE_RATE = 16
 """Multiply-adds of a unit of tile registers in the time of one of vector registers: AMX has 512
@@ -86,9 +82,8 @@ class MatmulShape:
     matrix unit takes them; 1: packed operands are of the type of products and sums."""
     right: DType | None = None
     """B's element type where it is another than A's."""
-    tile: tuple[int, int, int] | None = None
-    """The rows, columns and depth that a matrix unit of tile registers multiplies at once; None: it
-    works on vector registers, or there is none."""
+    tile: MatrixUnit | None = None
+    """The matrix unit, if it works on tile registers."""
     apart: bool = False
     """Whether rows of A lie farther apart than what k counts: those of several images, whose
     channels k counts."""
@@ -179,7 +174,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     written = 4 if shape.accumulate.is_float else 1
     kt, unroll = steps * shape.together, _divisor(steps, written) * shape.together
     if shape.tile:
-        kt, unroll = min(kt, shape.tile[2]), shape.tile[2]
+        kt, unroll = min(kt, shape.tile.k), shape.tile.k
     whole = max(kt, unroll)
     # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
@@ -230,17 +225,7 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     where these have parts that are large enough. Of tile registers, the most sums that leave some
     for the operands."""
     if shape.tile:
-        rows, columns, _ = shape.tile
-        down, across = max(
-            (
-                (down, across)
-                for down in range(1, min(TILE_REGISTERS, ceil_div(shape.m, rows)) + 1)
-                for across in range(1, min(TILE_REGISTERS, ceil_div(shape.n, columns)) + 1)
-                if down * across + down + across <= TILE_REGISTERS
-            ),
-            key=lambda sums: (sums[0] * sums[1], -abs(sums[0] - sums[1])),
-        )
-        return down * rows, across * columns
+        return sums_in_tiles(shape.tile, shape.m, shape.n)
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
@@ -253,6 +238,21 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
         key=lambda r: ceil_div(shape.m, r) * (r * vectors + STEP_COST),
     )
     return ceil_div(shape.m, ceil_div(shape.m, rows)), nr
+
+
+def sums_in_tiles(unit: MatrixUnit, m: int, n: int) -> tuple[int, int]:
+    """Rows and columns of sums in tile registers, the most that leave some for the operands of a
+    step: one for each tile of rows and one for each of columns."""
+    down, across = max(
+        (
+            (down, across)
+            for down in range(1, min(unit.registers, ceil_div(m, unit.m)) + 1)
+            for across in range(1, min(unit.registers, ceil_div(n, unit.n)) + 1)
+            if down * across + down + across <= unit.registers
+        ),
+        key=lambda sums: (sums[0] * sums[1], -abs(sums[0] - sums[1])),
+    )
+    return down * unit.m, across * unit.n
 
 
 def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:

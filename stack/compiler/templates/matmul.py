@@ -56,7 +56,7 @@ from stack.compiler.templates.edges import (
     whole_or_by_rows,
 )
 from stack.compiler.templates.product import Place, Product, Steady, divided, kept
-from stack.compiler.units import out_of_groups
+from stack.compiler.units import into_groups, out_of_groups
 
 LINES = 4
 """Rows of a tile that tile registers leave in memory, which are finished at a time: their vectors
@@ -252,7 +252,7 @@ class _MatmulTemplate:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_b(b, block.batch, add(k, row), n, shape, limits)
-                stored = _by_groups(kept(loaded, s.packed_right), s.together)
+                stored = into_groups(kept(loaded, s.packed_right), s.together)
                 b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr * s.together, 1))
 
             limits = at_most(left_of(s.k, k, t.kt), most), left_of(s.n, n, t.nr)
@@ -492,7 +492,7 @@ class _MatmulTemplate:
             b.store(panels, offset, tile, (group, 1), (most, None))
         else:
             offset = add(add(panel, mul(kk, self._pitch)), mul(row, group))
-            columns = _by_groups(transpose(tile, (1, 0)), group)
+            columns = into_groups(transpose(tile, (1, 0)), group)
             b.store(panels, offset, columns, (self._pitch * group, 1), (None, most))
 
     def _row_of(self, kk: Node, width: int) -> Node:
@@ -627,15 +627,6 @@ class _MatmulTemplate:
                 self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
             b.loop(0, lines if rows is None else binary("min", rows, lines), 1, row)
-
-
-def _by_groups(tile: Node, group: int) -> Node:
-    """A tile [k, n] as [k / group, n * group]: `group` neighbours along k lie side by side."""
-    if group == 1:
-        return tile
-    k, n = tile.shape
-    apart = reshape(tile, (k // group, group, n))
-    return reshape(transpose(apart, (0, 2, 1)), (k // group, n * group))
 
 
 def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:

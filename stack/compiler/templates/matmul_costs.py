@@ -104,7 +104,7 @@ def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator
     group = shape.together
     steps = [(kt * group, unroll * group) for kt, unroll in _steps(ceil_div(shape.k, group))]
     if shape.tile:
-        steps = [(min(kt, shape.tile[2]), shape.tile[2]) for kt, _ in steps]
+        steps = [(min(kt, shape.tile.k), shape.tile.k) for kt, _ in steps]
     for (kt, unroll), kc in product(dict.fromkeys(steps), DEPTHS):
         deep = min(kc, round_up(max(1, shape.k), max(kt, unroll)))
         if kc >= 2 * deep and kc != DEPTHS[0]:

@@ -67,7 +67,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         k_run=k_run,
         together=1 if unit is None else unit.together,
         right=None if unit is None else unit.right,
-        tile=(unit.m, unit.n, unit.k) if unit is not None and unit.register else None,
+        tile=unit if unit is not None and unit.register else None,
         apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
     )
 

@@ -17,10 +17,15 @@ from hal.core.values import Grid, KernelSource
 from hal.tile.build import Builder, add, const, dot
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
+from hal.tile.numeric import NUMPY
+from stack.compiler.program import GraphRequest
 from stack.compiler.templates.blocking import MatmulShape, choose_blocks
 from stack.compiler.text.llvm import render
 from stack.compiler.units import in_groups, out_of_groups, units_of
+from stack.ir.interpret import interpret as meaning
 from tests.compiler.llvm import machine
+from tests.compiler.lowered import lowered, run_lowered
+from tests.compiler.test_attention import TRAINED, Trained, with_gradients
 from tests.compiler.test_matmul import (
     matmul_kernel,
     memory_of,
@@ -39,7 +44,11 @@ def made_up(inputs: DType, accumulate: DType, right: DType | None = None) -> Mat
     call = f"tile_{inputs.short}_{(right or inputs).short}"
     shape = 4, 4, 4 * together
     return MatrixUnit(
-        *shape, inputs, accumulate, right, together, call=call, register=TILE, **names
+        *(*shape, inputs, accumulate, right, together),
+        call=call,
+        register=TILE,
+        registers=8,
+        **names,
     )
 
 
@@ -55,6 +64,7 @@ AMX = MatrixUnit(
     denormals=False,
     call="llvm.x86.tdpbf16ps.internal",
     register="x86_amx",
+    registers=8,
     clear="llvm.x86.tilezero.internal",
     load="llvm.x86.tileloadd64.internal",
     store="llvm.x86.tilestored64.internal",
@@ -182,9 +192,11 @@ def multiplied(
     a = small_integers(rng, (batch, m, k), unit.inputs)
     b = small_integers(rng, (batch, k, n), unit.right_inputs)
     shape = MatmulShape(
-        *size, *layouts, unit.inputs, unit.accumulate, together=unit.together, right=unit.right,
-        tile=(unit.m, unit.n, unit.k),
-    )  # fmt: skip
+        *(*size, *layouts, unit.inputs, unit.accumulate),
+        together=unit.together,
+        right=unit.right,
+        tile=unit,
+    )
     kernel, grid = matmul_kernel(shape, TINY)
     kind = np.float32 if unit.accumulate is F32 else np.int32
     c = np.full(batch * m * n, 77, kind)
@@ -266,6 +278,25 @@ def test_sums_from_and_to_vector_registers(loops: int, given: bool) -> None:
     np.testing.assert_array_equal(buffers["out"], expected["out"])
 
 
+@pytest.mark.parametrize("case", [TRAINED[0], TRAINED[2]], ids=str)
+def test_attention_in_tile_registers(case: Trained) -> None:
+    """With what of a block is masked, and several blocks of keys; forward and backward."""
+    outputs, inputs = with_gradients(replace(case, dtype=BF16))
+    rng = np.random.default_rng(case.keys)
+    arrays = [rng.standard_normal(n.shape).astype(NUMPY[n.dtype]) for n in inputs]
+    texts = []
+
+    def run(kernel: Kernel, grid: Grid, buffers: dict[str, np.ndarray], *_: object) -> None:
+        texts.append(runs(kernel, grid, buffers))
+
+    found, _ = run_lowered(outputs, inputs, arrays, info=TINY, run=run)
+    expected = meaning(outputs, dict(zip(inputs, arrays, strict=True)))
+    for mine, meant in zip(found, expected, strict=True):
+        exact = np.asarray(meant).astype(np.float64)
+        np.testing.assert_allclose(mine.astype(np.float64), exact, 0, 1e-2 * np.abs(exact).max())
+    assert sum("@tile_bf16_bf16(" in text for text in texts) == 4  # each of two kernels ran twice
+
+
 def test_groups_come_apart_and_are_found() -> None:
     b = Builder("groups")
     loaded = b.load(b.buffer("x", BF16), 0, (4, 16), (16, 1))
@@ -293,7 +324,7 @@ def test_the_widest_unit_is_the_first() -> None:
 def test_register_tiles_leave_room_for_operands(
     size: tuple[int, int, int], tile: tuple[int, int]
 ) -> None:
-    shape = MatmulShape(1, *size, "k", "n", BF16, F32, together=2, tile=(16, 16, 32))
+    shape = MatmulShape(1, *size, "k", "n", BF16, F32, together=2, tile=AMX)
     blocks = choose_blocks(shape, SAPPHIRE)
     assert (blocks.mr, blocks.nr) == tile
     assert blocks.unroll == 32
@@ -301,7 +332,7 @@ def test_register_tiles_leave_room_for_operands(
 
 
 def amx(size: tuple[int, int, int, int], layouts: str) -> KernelSource:
-    shape = MatmulShape(*size, *layouts, BF16, F32, together=2, tile=(16, 16, 32))
+    shape = MatmulShape(*size, *layouts, BF16, F32, together=2, tile=AMX)
     return render(matmul_kernel(shape, SAPPHIRE)[0], SAPPHIRE)
 
 
@@ -316,3 +347,16 @@ def test_code_of_amx(layouts: str) -> None:
     assert text.count("tilestored") == 4
     assert text.count("tilezero") == 4
     assert text.count("ldtilecfg") >= 1
+
+
+def test_code_of_attention_by_amx() -> None:
+    """Sums of scores and of the result are in four registers each, over the depth and the keys."""
+    outputs, inputs = with_gradients(Trained((1, 256, 64), 256, 64, causal=True, dtype=BF16))
+    program = lowered(GraphRequest(tuple(outputs), tuple(inputs), ()), SAPPHIRE)
+    (call,) = (c for c in program.calls if "attention_saved" in c.kernel.name)
+    text = machine.assembly(
+        *(render(call.kernel, SAPPHIRE), "amx-tile", "amx-bf16", "avx512f", "avx512bw", "avx512vl")
+    )
+    assert text.count("tdpbf16ps") == 2 * 4
+    assert text.count("tileloadd") == 2 * 4 + 4
+    assert text.count("tilestored") == 2 * 4

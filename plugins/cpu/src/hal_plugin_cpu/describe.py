@@ -129,6 +129,7 @@ def _tiles(k: int, left: DType, sums: DType, right: DType | None, name: str) -> 
         denormals=not left.is_float,
         call=f"llvm.x86.{name}.internal",
         register="x86_amx",
+        registers=8,
         clear="llvm.x86.tilezero.internal",
         load="llvm.x86.tileloadd64.internal",
         store="llvm.x86.tilestored64.internal",
