@@ -6,6 +6,7 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from hal.core.values import AllocOptions, FillCommand, HealthState, KernelSource, Point
+from tests.hosted.conftest import Bench
 
 
 def test_close_lets_work_finish_and_fails_what_nobody_can_satisfy(bench):
@@ -20,10 +21,12 @@ def test_close_lets_work_finish_and_fails_what_nobody_can_satisfy(bench):
     assert bench.device.health().state is HealthState.CLOSED
 
 
-def test_a_closed_device_leaves_no_thread(bench):
+def test_a_closed_device_leaves_no_thread():
+    before = {*threading.enumerate()}
+    bench = Bench()
     bench.wait(bench.device.host_call(lambda: None, bench.timeline(), ()))
     bench.device.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("tiny:0")]
+    assert not [t for t in {*threading.enumerate()} - before if t.name.startswith("tiny:0")]
 
 
 def test_close_waits_for_a_program_that_another_thread_loads(bench, monkeypatch):

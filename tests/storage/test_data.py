@@ -89,7 +89,9 @@ def test_many_samples_need_no_more_memory_than_few():
         return found
 
     peak(10**3)
-    assert peak(10**12) <= peak(10**3) + 4096
+    # Other threads of the process may need some meanwhile
+    many, few = (min(peak(count) for _ in range(3)) for count in (10**12, 10**3))
+    assert many <= few + 4096
 
 
 @pytest.mark.parametrize(("position", "count"), [(5, 5), (-1, 5), (0, 0), (0, 2**62 + 1)])

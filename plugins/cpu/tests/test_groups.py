@@ -1,7 +1,6 @@
 """Groups of CPU devices: what the suite's group H has no case for."""
 
 import itertools
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,6 +20,7 @@ from hal.core.values import (
     GroupSpec,
     Point,
 )
+from tests.held import descriptors, threads
 
 PLAIN = AllocOptions()
 keys = itertools.count()
@@ -149,14 +149,9 @@ def test_a_member_that_goes_is_named_at_once(pair, go, words):
     assert any(word in message for word in words)
 
 
-def open_here():
-    """The descriptors and the threads of this process."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-
-
 @pytest.mark.slow
 def test_a_thousand_groups_leave_nothing_open(pair):
-    before = open_here()
+    before = descriptors(), threads()
     with ThreadPoolExecutor(2) as pool:
         for number in range(1000):
             specs = [GroupSpec(f"one of {number}", r, ("cpu:0", "cpu:1"), 60.0) for r in (0, 1)]
@@ -164,8 +159,9 @@ def test_a_thousand_groups_leave_nothing_open(pair):
             for rig, group in zip(pair, groups, strict=True):
                 rig.device.free(group)
     until_s = time.monotonic() + 100  # a thread that was joined may still be on its way out
-    while open_here() > before and time.monotonic() < until_s:
+    while threads() - before[1] and time.monotonic() < until_s:
         time.sleep(0.01)
-    assert open_here() <= before
+    assert not descriptors() - before[0]
+    assert not threads() - before[1]
     with pytest.raises(StaleHandle):
         pair[0].device.free(groups[0])

@@ -17,6 +17,7 @@ from hal.core.discovery.registry import Registry
 from hal.core.dtypes import DType
 from hal.core.errors import FailureKind, InvalidCall, OperationFailed, PluginError, StaleHandle
 from hal.core.values import AllocOptions, Fault, HealthState, OpenOptions, Point
+from tests.held import descriptors, threads
 
 PLAIN = AllocOptions()
 
@@ -25,10 +26,6 @@ def run_python(code):
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
-
-
-def native_threads():
-    return len(os.listdir("/proc/self/task"))
 
 
 def test_the_manifest_declares_what_the_device_does():
@@ -52,12 +49,12 @@ def test_the_registry_opens_it_with_and_without_wrappers():
 
 
 def test_enumeration_counts_devices_and_starts_nothing(monkeypatch):
-    before = native_threads()
+    before = threads()
     assert [s.index for s in plugin.enumerate_devices()] == [0]
     monkeypatch.setenv("HAL_CPU_DEVICES", "3")
     assert [s.index for s in plugin.enumerate_devices()] == [0, 1, 2]
     assert plugin.enumerate_devices() == plugin.enumerate_devices()
-    assert native_threads() == before
+    assert not threads() - before
     monkeypatch.setenv("HAL_CPU_DEVICES", "many")
     with pytest.raises(PluginError, match="many"):
         plugin.enumerate_devices()
@@ -75,12 +72,12 @@ def test_bad_indices_and_settings_are_refused():
 def test_threads_come_from_the_setting_then_the_environment(monkeypatch):
     monkeypatch.setenv("HAL_CPU_THREADS", "2")
     for settings, expected in (({}, 2), ({"threads": "5"}, 5)):
-        before = native_threads()
+        before = threads()
         device = plugin.open_device(0, OpenOptions(settings=settings))
         assert device.describe().limits.instances == expected
-        assert native_threads() == before + expected + 1  # the watch
+        assert len(threads() - before) == expected + 1  # the watch
         device.close()
-        assert native_threads() == before
+        assert not threads() - before
 
 
 def test_memory_is_limited_by_the_setting_then_the_environment(monkeypatch):
@@ -182,7 +179,7 @@ def test_close_ends_what_can_never_run(rig, until_inside_wait):
 
 
 def test_a_dropped_device_ends_itself(texts):
-    before = native_threads()
+    before = threads()
     device = plugin.open_device(0, OpenOptions(settings={"threads": "2"}))
     buffer = device.alloc(100, PLAIN)
     timeline = device.create_timeline(False)
@@ -190,10 +187,10 @@ def test_a_dropped_device_ends_itself(texts):
     del device
     gc.collect()
     for _ in range(100):
-        if native_threads() <= before:
+        if not threads() - before:
             break
         time.sleep(0.01)
-    assert native_threads() <= before  # fewer if a thread of an earlier test ended meanwhile
+    assert not threads() - before
     del buffer, timeline
 
 
@@ -206,20 +203,20 @@ def test_fifty_sessions_leak_nothing(texts, tmp_path):
         device.wait((device.host_call(lambda: None, timeline, ()),), 10, True)
         device.close()
 
-    def counts():
+    def more():
         gc.collect()
-        return native_threads(), len(os.listdir("/proc/self/fd"))
+        return threads() - before[0], descriptors() - before[1]
 
     session()
     time.sleep(0.05)
-    before = counts()
+    before = threads(), descriptors()
     for _ in range(50):
         session()
     for _ in range(100):
-        if all(now <= then for now, then in zip(counts(), before, strict=True)):
+        if more() == (set(), set()):
             break
         time.sleep(0.01)
-    assert all(now <= then for now, then in zip(counts(), before, strict=True))
+    assert more() == (set(), set())
 
 
 START = """

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +35,7 @@ from hal.core.values import (
     Param,
     ParamKind,
 )
+from tests.held import descriptors, threads
 
 TEXT = """#include <slave.h>
 const char axpy_params[] = "buffer f32, buffer f32, scalar f32";
@@ -251,26 +251,26 @@ def emulator(plugin):
 
 
 def test_a_closed_device_leaves_no_process_and_no_descriptor(plugin, emulator):
-    before, open_before = children(), len(list(Path("/proc/self/fd").iterdir()))
+    before, open_before = children(), descriptors()
     with opened(plugin) as device:
         run_axpy(device)
         assert len(children() - before) == 1
-    assert children() == before
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert not children() - before
+    assert not descriptors() - open_before
 
 
 def held():
     """What a device takes of this process and its children."""
     status = Path("/proc/self/status").read_text()
     space_kib = int(status.split("VmSize:")[1].split()[0])
-    return children(), len(list(Path("/proc/self/fd").iterdir())), space_kib
+    return children() | descriptors() | threads(), space_kib
 
 
 @pytest.mark.slow
 @pytest.mark.turns
 def test_devices_that_are_dropped_without_a_close_leave_nothing(plugin, emulator):
     gc.collect()  # what tests before this one dropped is not counted
-    (before, open_before, space_before), threads = held(), threading.active_count()
+    before, space_before = held()
     for index in range(8):
         device = plugin[0].open(f"sunway:{index % 6}")
         run_axpy(device)
@@ -278,17 +278,15 @@ def test_devices_that_are_dropped_without_a_close_leave_nothing(plugin, emulator
 
     def more():
         """What there is more than before; less is what ended meanwhile of other tests."""
-        alive, opened, space = held()
+        now, space = held()
         # A core group has 16; less is what a process takes by the way
-        space_gib = (space - space_before) >> 20
-        counts = (opened - open_before, space_gib, threading.active_count() - threads)
-        return alive - before, tuple(max(0, count) for count in counts)
+        return now - before, max(0, (space - space_before) >> 20)
 
     until_s = time.monotonic() + 100
-    while time.monotonic() < until_s and more() != (set(), (0, 0, 0)):
+    while time.monotonic() < until_s and more() != (set(), 0):
         gc.collect()
         time.sleep(0.05)
-    assert more() == (set(), (0, 0, 0))
+    assert more() == (set(), 0)
 
 
 def test_a_process_that_dies_at_rest_takes_nothing_along(plugin):
@@ -320,7 +318,7 @@ def test_a_core_group_whose_process_dies_at_work_is_lost_until_its_reset(plugin)
         device.reset()
         found, wanted = run_axpy(device)
         assert (found == wanted).all()
-    assert children() == before
+    assert not children() - before
 
 
 def sessions(plugin, folder):

@@ -16,6 +16,7 @@ from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank, Pee
 from stack.comm.group import Group
 from tests.comm.engine.crew import crews
 from tests.comm.engine.ranks import running, watched
+from tests.held import descriptors
 
 LONG = "[g.all_reduce(x) for x in [g.empty(1 << 20)] for _ in range(10**6)][0].size"
 PRIVATE = "[g.all_reduce(x) for x in [np.zeros(1 << 20)] for _ in range(10**6)][0].size"
@@ -214,23 +215,24 @@ def test_a_rank_that_gave_up_may_come_again():
 MEMORIES = ("/memfd:hal-group", "/memfd:hal-shared")
 
 
-def left_over():
-    """The process's open descriptors, and the memories of groups that it maps: devices, which other
-    tests have, map their own."""
+def shared():
+    """The memories of groups that are mapped: devices, which other tests have, map their own."""
     names = [
         line.split(maxsplit=5)[5:] for line in Path("/proc/self/maps").read_text().splitlines()
     ]
-    shared = sum(name[0].startswith(MEMORIES) for name in names if name)
-    return len(os.listdir("/proc/self/fd")), shared
+    return sum(name[0].startswith(MEMORIES) for name in names if name)
 
 
-def settled(before=None):
-    """What is left over once threads of closed groups have ended, as no shared memory is then; or
-    once it is what it was before, if that comes to be."""
+def more(before=None):
+    """The descriptors that have come since, and how many memories are shared, once threads of
+    closed groups have ended: then there are none, if that comes to be."""
     until_s = time.monotonic() + 100
-    while left_over() != (before or (left_over()[0], 0)) and time.monotonic() < until_s:
+    found = None
+    while found != (set(), 0) and time.monotonic() < until_s:
         time.sleep(0.02)
-    return left_over()
+        now = descriptors()
+        found = now - (now if before is None else before), shared()
+    return found
 
 
 def use_groups():
@@ -250,9 +252,10 @@ def test_a_group_between_hosts_leaves_nothing_for_the_collector():
     gc.collect()
     gc.disable()
     try:
-        before = settled()
+        assert more() == (set(), 0)
+        before = descriptors()
         use()
-        assert settled(before) == before
+        assert more(before) == (set(), 0)
     finally:
         gc.enable()
 
@@ -260,8 +263,9 @@ def test_a_group_between_hosts_leaves_nothing_for_the_collector():
 def test_groups_leave_no_descriptor_and_no_memory():
     use_groups()  # the first one starts what stays, such as the descriptor that wakes the watch
     gc.collect()
-    before = settled()
+    assert more() == (set(), 0)
+    before = descriptors()
     for _ in range(3):
         use_groups()
     gc.collect()
-    assert settled(before) == before
+    assert more(before) == (set(), 0)
