@@ -84,3 +84,15 @@ def test_sums_along_rows_side_by_side(rows: int, columns: int, side_by_side: boo
     program = _same(outputs, [x, w])
     values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
     assert any(len(n.shape) == 2 and min(n.shape) > 1 for n in values) == side_by_side
+
+
+@pytest.mark.parametrize("size", [8, 21])
+@pytest.mark.parametrize("taps", [3, 5])
+def test_sums_for_each_tap_of_windows_in_lanes_along_the_windows(taps: int, size: int) -> None:
+    """Taps are too few for a vector, and every sum is over all windows."""
+    x, d = (g.input(i, Type((3, 2, size), DType.F32)) for i in range(2))
+    v = g.window(g.pad(x, (0, 0, 1), (0, 0, taps - 2)), 2, taps, 1)
+    weighted = g.mul(v, g.expand(g.reshape(d, (*d.shape, 1)), v.shape))
+    program = _same([g.reduce("sum", weighted, (0, 2))], [x, d])
+    values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
+    assert {n.shape for n in values if n.dtype is DType.F32 and n.shape} == {(8,)}

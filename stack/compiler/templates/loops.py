@@ -164,8 +164,9 @@ class _Loops:
 
     def _found_vector(self, lanes: int) -> Axis:
         """The innermost axis, or where that does not fill a vector, as the taps of a window and the
-        phases of a stride, a parallel one that does and whose elements are near everywhere. Sums
-        of taps that divide a vector are as fast along them."""
+        phases of a stride, a parallel one that does and whose elements are near everywhere; else
+        one of the sums, side by side wherever it counts, as in a gradient by such taps. Sums of
+        taps that divide a vector are as fast along them."""
         axes, own = self.space.axes, self.nest.own
         last = axes[-1]
         full = any(self._in_loop(r) and r.op != "reduce" for r in own)
@@ -176,12 +177,14 @@ class _Loops:
         if last in self.space.reduced and lanes % last.size == 0:
             return last
         found = [r.offset for e in self.nest.exprs.values() for r in reads(e)] + [*own.values()]
-        for axis in reversed(self.space.parallel):
-            steps = [abs(at.coefficient(axis)) for at in found]
-            if not (is_fixed(axis.size) and axis.size >= lanes and all(map(is_fixed, steps))):
-                continue
-            if 0 < max(steps) <= NEAR:
-                return axis
+        reduced = [a for a in axes if a in self.space.reduced]
+        for apart, those in ((NEAR, self.space.parallel), (1, reduced)):
+            for axis in reversed(those):
+                steps = [abs(at.coefficient(axis)) for at in found]
+                if not (is_fixed(axis.size) and axis.size >= lanes and all(map(is_fixed, steps))):
+                    continue
+                if 0 < max(steps) <= apart:
+                    return axis
         return last
 
     @property
@@ -246,7 +249,8 @@ class _Loops:
             return 1
         if any(self._in_loop(r) for r in own if self.level[r]):
             return 1
-        row, v = self.rows[-1], self.space.axes[-1]
+        row = self.rows[-1]
+        assert v is not None
         if not (is_fixed(row.size) and is_fixed(v.size)) or v.size < SHORT:
             return 1
         most = ROWS // len(sums)
