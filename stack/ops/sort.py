@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -44,29 +44,32 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[0].with_dtype(I64)
 
 
-def _rowwise(x: Node, axis: int, descending: bool) -> tuple[Node, tuple[int, ...]]:
-    """The keys of x as [rows, size], and the order of x's axes in which the rows lie."""
+def _rowwise(x: Node, axis: int) -> tuple[Node, tuple[int, ...]]:
+    """x as [rows, size], and the order of x's axes in which the rows lie."""
     order = (*(i for i in range(len(x.shape)) if i != axis), axis)
-    moved = g.permute(x, order)
-    size = moved.shape[-1]
-    # Integers with a sign in the order of x: of floats their bits, with those below the sign
-    # turned around in negative numbers.
-    if moved.dtype is DType.BOOL or (moved.dtype.is_int and moved.dtype.bits < 32):
-        keys = g.cast(moved, DType.I32)
-    elif moved.dtype.is_float:
-        wide = g.cast(moved, moved.dtype.computed_in)
+    size = x.shape[axis]
+    return g.reshape(g.permute(x, order), (x.type.size // size, size)), order
+
+
+def _keys(x: Node, descending: bool) -> Node:
+    """Integers with a sign in the order of x: of floats their bits, with those below the sign
+    turned around in negative numbers."""
+    if x.dtype is DType.BOOL or (x.dtype.is_int and x.dtype.bits < 32):
+        keys = g.cast(x, DType.I32)
+    elif x.dtype.is_float:
+        wide = g.cast(x, x.dtype.computed_in)
         bits = I64 if wide.dtype is DType.F64 else DType.I32
         zero = g.full_like(wide, 0)
         keys = g.bitcast(g.where(g.eq(wide, zero), zero, wide), bits)
         turned = g.xor(keys, g.full_like(keys, int(highest(bits))))
         keys = g.where(g.lt(keys, g.full_like(keys, 0)), turned, keys)
         keys = g.where(g.ne(wide, wide), g.full_like(keys, int(highest(bits))), keys)
-    elif moved.dtype.kind == "u":
-        bits = I64 if moved.dtype.bits == 64 else DType.I32
-        keys = g.xor(g.bitcast(moved, bits), g.full(moved.shape, int(lowest(bits)), bits))
+    elif x.dtype.kind == "u":
+        bits = I64 if x.dtype.bits == 64 else DType.I32
+        keys = g.xor(g.bitcast(x, bits), g.full(x.shape, int(lowest(bits)), bits))
     else:
-        keys = moved
-    return g.reshape(g.not_(keys) if descending else keys, (moved.type.size // size, size)), order
+        keys = x
+    return g.not_(keys) if descending else keys
 
 
 def _from_rows(places: Node, x: Node, order: tuple[int, ...]) -> Node:
@@ -80,7 +83,8 @@ def _sorted(n: Node) -> Node:
     """Runs by rank, merged in pairs until one is left. Only reads at computed places: every element
     of every step is found by itself."""
     (x,) = n.srcs
-    keys, order = _rowwise(x, n["axis"], n["descending"])
+    moved, order = _rowwise(x, n["axis"])
+    keys = _keys(moved, n["descending"])
     size = keys.shape[1]
     run = min(RUN, size)
     whole = run
@@ -107,21 +111,29 @@ def _runs(keys: Node, run: int) -> tuple[Node, Node]:
     rows, whole = keys.shape
     dtype = _index_dtype(whole)
     shape = (rows, whole // run, run)
-    x = g.reshape(keys, shape)
-    mine, other = ((*shape[:2], run, 1), (*shape[:2], 1, run))
-    square = (*shape, run)
-    a, b = (g.expand(g.reshape(x, s), square) for s in (mine, other))
+    start = g.mul(g.arange(shape[1], dtype), g.full((shape[1],), run, dtype))
+    start = g.expand(g.reshape(start, (1, shape[1], 1)), shape)
+    places = g.add(_places(g.reshape(keys, shape), run, dtype), start)
+    places = g.reshape(places, (rows, whole))
+    return g.gather(keys, places, 1, batch=True), places
+
+
+def _places(keys: Node, count: int, dtype: DType) -> Node:
+    """[rows, runs, count]: the places of the first elements of short runs in order, by how many
+    others of the run are before each one."""
+    *lead, run = keys.shape
+    mine, other = ((*lead, run, 1), (*lead, 1, run))
+    square = (*lead, run, run)
+    a, b = (g.expand(g.reshape(keys, s), square) for s in (mine, other))
     line = g.arange(run, dtype)
     i, j = (g.expand(g.reshape(line, s), square) for s in ((1, 1, run, 1), (1, 1, 1, run)))
     before = g.or_(g.lt(b, a), g.and_(g.eq(b, a), g.lt(j, i)))
     ranks = g.reduce("sum", g.cast(before, dtype), 3)
-    at = g.expand(g.reshape(ranks, (*shape[:2], 1, run)), square)
+    asked = (*lead, count, run)
+    at = g.expand(g.reshape(ranks, other), asked)
+    i, j = (g.slice(v, (0, 0, 0, 0), asked) for v in (i, j))
     hit = g.eq(at, i)  # whether the element j belongs at place i
-    source = g.reduce("sum", g.where(hit, j, g.full_like(j, 0)), 3)
-    start = g.mul(g.arange(shape[1], dtype), g.full((shape[1],), run, dtype))
-    places = g.add(g.reshape(source, shape), g.expand(g.reshape(start, (1, shape[1], 1)), shape))
-    places = g.reshape(places, (rows, whole))
-    return g.gather(keys, places, 1, batch=True), places
+    return g.reshape(g.reduce("sum", g.where(hit, j, g.full_like(j, 0)), 3), (*lead, count))
 
 
 def _in_loop(keys: Node, places: Node, run: int, count: int) -> tuple[Node, Node]:
@@ -203,28 +215,41 @@ def _path(keys: Node, run: int | Node, step: int, near: Node | None) -> Node:
     return low
 
 
-def _first(keys: Node, count: int) -> Node:
-    """The places of the first elements of rows, in order. They lie in the blocks whose least
-    elements come first: before an element of another block come the least ones of `count` blocks.
-    """
-    rows, size = keys.shape
+def _first(x: Node, key: Callable[[Node], Node], count: int) -> Node:
+    """The i64 places of the first elements of rows by their keys, in order. They lie in the blocks
+    whose least elements come first: before an element of another block come the least ones of
+    `count` blocks."""
+    rows, size = x.shape
     block = BLOCK
     while block > 1 and 4 * block * count > size:
         block //= 2
     if block < 4:
-        return g.slice_axis(argsort(keys, 1), 1, 0, count)
+        keys = key(x)
+        if size > RUN:
+            return g.slice_axis(argsort(keys, 1), 1, 0, count)
+        found = _places(g.reshape(keys, (rows, 1, size)), count, _index_dtype(size))
+        return g.cast(g.reshape(found, (rows, count)), I64)
     blocks = -(-size // block)
-    keys = g.pad(keys, (0, 0), (0, blocks * block - size), int(highest(keys.dtype)))
-    least = g.contiguous(g.reduce("min", g.reshape(keys, (rows, blocks, block)), 2))
-    chosen = _first(g.reshape(least, (rows, blocks)), count)
+    if size % block:  # a copy is made in any case
+        keys = key(x)
+        x = g.pad(keys, (0, 0), (0, blocks * block - size), int(highest(keys.dtype)))
+        key = _same
+    x = g.reshape(x, (rows, blocks, block))
+    least = g.contiguous(g.reduce("min", key(x), 2))
+    chosen = _first(g.reshape(least, (rows, blocks)), _same, count)
     chosen = g.gather(chosen, argsort(chosen, 1), 1, batch=True)  # equal elements stay in order
-    shape = (rows, count, block)
-    begin = g.mul(chosen, g.full_like(chosen, block))
-    begin = g.expand(g.reshape(begin, (rows, count, 1)), shape)
-    line = g.expand(g.reshape(g.arange(block), (1, 1, block)), shape)
-    among = g.contiguous(g.reshape(g.add(begin, line), (rows, count * block)))
-    found = g.contiguous(g.gather(keys, among, 1, batch=True))
-    return g.gather(among, _first(found, count), 1, batch=True)
+    found = g.contiguous(key(g.gather(x, chosen, 1, batch=True)))
+    among = _first(g.reshape(found, (rows, count * block)), _same, count)
+    length = g.full_like(among, block)
+    within = g.and_(among, g.full_like(among, block - 1))
+    which = g.gather(
+        chosen, g.shr(among, g.full_like(among, block.bit_length() - 1)), 1, batch=True
+    )
+    return g.add(g.mul(which, length), within)
+
+
+def _same(keys: Node) -> Node:
+    return keys
 
 
 def _at_ranks(keys: Node, ranks: Node) -> Node:
@@ -291,7 +316,8 @@ def argsort_at(x: Node, axis: int, ranks: Node) -> Node:
     axis = axis_of(axis, len(x.shape))
     if not x.type.size or not ranks.type.size:
         return ranks
-    keys, order = _rowwise(x, axis, False)
+    moved, order = _rowwise(x, axis)
+    keys = _keys(moved, False)
     rows, size = keys.shape
     at = g.reshape(g.permute(ranks, order), (rows, ranks.shape[axis]))
     if size <= RUN or at.shape[1] > SOUGHT:
@@ -307,5 +333,8 @@ def argsort_first(x: Node, axis: int, count: int, descending: bool = False) -> N
     axis = axis_of(axis, len(x.shape))
     if not x.type.size or not count:
         return g.slice_axis(argsort(x, axis, descending), axis, 0, count)
-    keys, order = _rowwise(x, axis, descending)
-    return _from_rows(_first(keys, count), x, order)
+    moved, order = _rowwise(x, axis)
+    key = partial(_keys, descending=descending)
+    if axis < len(x.shape) - 1:  # a copy is made in any case
+        return _from_rows(_first(key(moved), _same, count), x, order)
+    return _from_rows(_first(moved, key, count), x, order)
