@@ -5,6 +5,7 @@ import select
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,20 +46,30 @@ def test_a_process_without_a_processor_has_longer(begun):
     assert 0 < deadline.left_s() <= 10 * 0.3
 
 
-def test_a_process_that_does_nothing_has_no_longer(begun, monkeypatch):
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that deadlines see."""
+    found = SimpleNamespace(now_s=100.0)
+    monkeypatch.setattr(busy, "time", SimpleNamespace(monotonic=lambda: found.now_s))
+    return found
+
+
+def test_a_process_that_does_nothing_has_no_longer(begun, monkeypatch, clock):
     monkeypatch.setattr(busy, "factor_now", lambda: 1.0)
-    deadline = Deadline(begun(SLEEPS, 1), 0.2)
-    assert 0 < deadline.left_s() <= 0.2
-    time.sleep(0.4)
+    deadline = Deadline(begun(SLEEPS, 1), 20.0)
+    assert deadline.left_s() == 20.0
+    clock.now_s += 40.0
     assert deadline.left_s() <= 0
 
 
-def test_a_process_that_waits_for_others_has_longer_where_the_machine_is_busy(begun, monkeypatch):
+def test_a_process_that_waits_for_others_has_longer_where_the_machine_is_busy(
+    begun, monkeypatch, clock
+):
     """What it waits for may be computed by a server, which is no child of it."""
     monkeypatch.setattr(busy, "factor_now", lambda: 4.0)
-    deadline = Deadline(begun(SLEEPS, 1), 0.2)
-    time.sleep(0.3)
-    assert 0.2 < deadline.left_s() <= 4 * 0.2
+    deadline = Deadline(begun(SLEEPS, 1), 20.0)
+    clock.now_s += 30.0
+    assert 50.0 <= deadline.left_s() < 80.0
 
 
 def test_a_process_is_waited_for_until_it_ends(monkeypatch):
