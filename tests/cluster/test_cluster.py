@@ -40,20 +40,24 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 done = place.read_text().split().count("step") if place.exists() else 0
 say("start")
-for _ in range(done, int(sys.argv[1])):
+for left in reversed(range(int(sys.argv[1]) - done)):
+    while not left and sys.argv[2:] and not Path("go").exists():
+        time.sleep(0.05)
     time.sleep(0.1)
     say("step")
 """
+HELD = "held"
+"""The last step waits until there is a file `go`."""
 
 
 def config(**more):
     return told({**FOUR, **more}, ClusterFile, "the test")
 
 
-def job(folder, steps=1, **more):
+def job(folder, steps=1, *held, **more):
     folder.mkdir(exist_ok=True)
     (folder / "train.py").write_text(SCRIPT)
-    given = {"script": "train.py", "arguments": [str(steps)], "folder": str(folder), **more}
+    given = {"script": "train.py", "arguments": [str(steps), *held], "folder": str(folder), **more}
     return told(given, JobFile, "the test")
 
 
@@ -123,11 +127,12 @@ def daemon(tmp_path):
 
 @pytest.mark.slow
 def test_jobs_run_wait_and_are_cancelled(cluster, tmp_path):
-    first = cluster.submit(job(tmp_path / "a", steps=3, ranks=1))
+    first = cluster.submit(job(tmp_path / "a", 3, HELD, ranks=1))
     long = cluster.submit(job(tmp_path / "b", steps=1000, ranks=3))
     third = cluster.submit(job(tmp_path / "c", ranks=2))
     cluster.settle()
     assert "finds room for 0" in cluster.why(third)
+    (tmp_path / "a" / "go").touch()
     go_on(cluster, lambda: "start" in said(tmp_path / "b"))
     cluster.cancel(long)
     go_on(cluster, lambda: state(cluster, third) == state(cluster, first) == "ended")
@@ -172,12 +177,13 @@ def test_a_daemon_that_is_killed_loses_no_job_and_starts_none_twice(daemon, tmp_
 
 @pytest.mark.slow
 def test_a_job_that_is_resized_goes_on_with_its_new_ranks(cluster, tmp_path):
-    number = cluster.submit(job(tmp_path / "a", steps=6, ranks=3))
+    number = cluster.submit(job(tmp_path / "a", 6, HELD, ranks=3))
     go_on(cluster, lambda: said(tmp_path / "a").count("start") == 3)
     cluster.resize(number, 1)
     go_on(cluster, lambda: said(tmp_path / "a").count("start") == 4)
     (row,) = cluster.jobs()
     assert (row["ranks"], row["wanted"]) == (1, 1)
+    (tmp_path / "a" / "go").touch()
     go_on(cluster, lambda: state(cluster, number) == "ended")
     assert cluster.why(number) == "done"
     with pytest.raises(InvalidCall, match=f"there is no job {number} here; it ended: done"):
@@ -237,9 +243,10 @@ def agents(cluster, number):
 @pytest.mark.slow
 def test_a_job_whose_agent_is_killed_goes_on_where_it_was(cluster, tmp_path):
     out = tmp_path / "a"
-    number = cluster.submit(job(out, steps=8))
+    number = cluster.submit(job(out, 8, HELD))
     go_on(cluster, lambda: said(out)[-1:] == ["step"])
     os.kill(agents(cluster, number)[""], signal.SIGKILL)
+    (out / "go").touch()
     go_on(cluster, lambda: state(cluster, number) == "ended")
     assert cluster.why(number) == "done"
     assert (starts(out), said(out).count("step")) == (2, 8)
@@ -264,7 +271,7 @@ def test_a_job_whose_host_is_lost_goes_on_elsewhere_and_the_host_is_used_when_it
         return cluster.usable()
 
     out = tmp_path / "a"
-    number = cluster.submit(job(out, steps=10))
+    number = cluster.submit(job(out, 10, HELD))
     go_on(cluster, lambda: said(out)[-1:] == ["step"])
     ((host, agent),) = agents(cluster, number).items()
     other = {"n1": "n2", "n2": "n1"}[host]
@@ -278,6 +285,7 @@ def test_a_job_whose_host_is_lost_goes_on_elsewhere_and_the_host_is_used_when_it
     assert look() == [other], "it is still down"
     (tmp_path / f"down-{host}").unlink()
     assert look() == ["n1", "n2"]
+    (out / "go").touch()
     go_on(cluster, lambda: state(cluster, number) == "ended")
     assert cluster.why(number) == "done"
     assert said(out).count("step") == 10
