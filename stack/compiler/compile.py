@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import Unsupported
-from hal.core.values import KernelSource
+from hal.core.values import OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
 from stack.compiler.kernels import TileCalls, TileLoop, folded, lower_graph
@@ -21,16 +21,23 @@ from stack.compiler.program import (
     KernelCall,
 )
 from stack.compiler.targets import choose
-from stack.compiler.targets.target import Writer
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
+
+Found = Callable[[KernelSource], None]
+
+_TOGETHER = frozenset({OPENCL_C})
+"""Formats of which a device builds programs together, once it knows all of them."""
 
 
 def compile_graph(
     request: GraphRequest,
     info: DeviceInfo,
     choices: Choices = NO_CHOICES,
+    found: Found = lambda source: None,
 ) -> CompiledGraph:
-    """Compile a request for the device; `choices` hold schedules that were measured for it.
+    """Compile a request for the device; `choices` hold schedules that were measured for it. `found`
+    is given each source as soon as it is written, if a device may build it before it knows the
+    others.
 
     Raises UnsupportedFormat when the device takes no program format that the compiler writes,
     Unsupported when it does not compute in a type of the graph.
@@ -38,7 +45,19 @@ def compile_graph(
     _check_types(request.outputs, info)
     target = choose(info)
     write = target.writer(info)
-    program = lower_graph(request, info, target.templates, choices)
+    sources: dict[Kernel, KernelSource] = {}
+
+    def source_of(kernel: Kernel) -> KernelSource:
+        """Its source. Kernels that differ in their name alone, as those of one size and of another
+        may, have that of the first."""
+        nameless = replace(kernel, name="")
+        if nameless not in sources:
+            source = sources[nameless] = write(kernel, info)
+            if source.format not in _TOGETHER:
+                found(source)
+        return sources[nameless]
+
+    program = lower_graph(request, info, target.templates, choices, source_of)
     copies = (
         CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
         for target, temp, nbytes in program.copies
@@ -48,7 +67,7 @@ def compile_graph(
         outputs=tuple(n.type for n in request.outputs),
         updates=request.updates,
         temps=program.temps,
-        calls=(*_rendered(program.calls, write, info, {}), *copies),
+        calls=(*_rendered(program.calls, source_of), *copies),
     )
 
 
@@ -58,24 +77,17 @@ def folded_graph(request: GraphRequest, info: DeviceInfo) -> GraphRequest:
     return folded(request, info, choose(info).templates)
 
 
-def _rendered(
-    calls: TileCalls, write: Writer, info: DeviceInfo, sources: dict[Kernel, KernelSource]
-) -> Iterator[Call]:
-    """The calls of a program, with a source for each kernel, however often it is called. Kernels
-    that differ in their name alone, as those of one size and of another may, have that of the
-    first."""
+def _rendered(calls: TileCalls, source_of: Callable[[Kernel], KernelSource]) -> Iterator[Call]:
+    """The calls of a program, with the source of each kernel."""
     for call in calls:
         if isinstance(call, ExchangeCall):
             yield call
-            continue
-        if isinstance(call, TileLoop):
-            inner = tuple(_rendered(call.calls, write, info, sources))
+        elif isinstance(call, TileLoop):
+            inner = tuple(_rendered(call.calls, source_of))
             yield replace(call.loop, body=replace(call.loop.body, calls=inner))
-            continue
-        nameless = replace(call.kernel, name="")
-        if nameless not in sources:
-            sources[nameless] = write(call.kernel, info)
-        yield KernelCall(sources[nameless], call.grid, (*call.buffers, *call.sizes))
+        else:
+            source = source_of(call.kernel)
+            yield KernelCall(source, call.grid, (*call.buffers, *call.sizes))
 
 
 def _check_types(outputs: Sequence[Node], info: DeviceInfo) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 from hal.core.description import DeviceInfo
 from hal.core.facts import dataclass
+from hal.tile.kernel import Kernel
 from hal.tile.node import Node
 from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster
@@ -67,8 +68,10 @@ def lower_graph(
     info: DeviceInfo,
     templates: Templates,
     choices: Choices = NO_CHOICES,
+    made: Callable[[Kernel], object] = lambda kernel: None,
 ) -> TileProgram:
-    """The request as tile kernels in the order in which they run."""
+    """The request as tile kernels in the order in which they run. Each is given to `made` as soon
+    as it is there."""
     if (panels := templates.product.panels) is not None:
         request = replace(request, outputs=with_panels(request.outputs, lambda n: panels(n, info)))
     ready = order_clusters(request, info, templates, choices)
@@ -85,12 +88,14 @@ def lower_graph(
         if c.kind == "exchange":
             calls.append(emitter.exchange(c, sent))
         elif c.kind != "loop":
-            calls.append(emitter.call(c))
+            call = emitter.call(c)
+            made(call.kernel)
+            calls.append(call)
         elif (nodes := loops.pop(_same_loop(c.roots[0]), None)) is not None:
             body = GraphRequest(
                 nodes[0]["body"].outputs, nodes[0]["body"].inputs, (), request.facts
             )
-            found = lower_graph(body, info, templates, choices)
+            found = lower_graph(body, info, templates, choices, made)
             calls.append(_loop(nodes, found, emitter, temps))
     # Only the temporaries that something uses.
     used: dict[int, int] = {}

@@ -92,12 +92,19 @@ class Engine:
     for them; whoever enters a group there takes it out before it ends.
     """
 
-    def __init__(self, device: Device, compile: Compile, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        device: Device,
+        compile: Compile,
+        timeout_s: float = TIMEOUT_S,
+        programs: Programs | None = None,
+    ) -> None:
+        """`programs` are the device's, if `compile` begins to load them."""
         self.device = device
         self.memory = ArrayMemory(device, self._reclaim)
         self.pool = self.memory.pool
         self.stream = Stream(device, timeout_s, self.memory.poison)
-        self.programs = Programs(device)
+        self.programs = programs or Programs(device)
         self.fallbacks: Counter[str] = Counter()
         self.groups: dict[str, RankGroup] = {}
         self.resources = Resources(
@@ -179,10 +186,11 @@ class Engine:
             found = self._plans.get(key)
             numbers: tuple[Numbers, ...] = ()
             if found is None:
-                instance = self.families.instance(request, general)
-                numbers = instance.numbers
-                key = instance.key or key
-                found = self._made(key, instance)
+                with self.programs.ahead():
+                    instance = self.families.instance(request, general)
+                    numbers = instance.numbers
+                    key = instance.key or key
+                    found = self._made(key, instance)
             if keep:
                 self._kept[key] = found
                 self._kept.move_to_end(key)

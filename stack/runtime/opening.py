@@ -17,6 +17,7 @@ from stack.compiler.templates.schedule import NO_CHOICES
 from stack.runtime.canonical import renumbered
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
+from stack.runtime.programs import Programs
 from stack.runtime.tuned import read_choices
 
 Heard = Callable[[GraphRequest], None]
@@ -35,12 +36,13 @@ def engine_of(
     the device are taken from there.
     """
     choices = read_choices(cache_dir, device.info) if cache_dir else NO_CHOICES
+    programs = Programs(device)
 
     def compile(request: GraphRequest) -> CompiledGraph:
         from stack.compiler.compile import compile_graph  # noqa: PLC0415  (not to start from caches)
 
         # Equal structures compile to equal programs.
-        return compile_graph(renumbered(request), device.info, choices)
+        return compile_graph(renumbered(request), device.info, choices, programs.begin)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
 
@@ -49,7 +51,7 @@ def engine_of(
             heard(renumbered(request))
         return kept(request)
 
-    return Engine(device, told, timeout_s)
+    return Engine(device, told, timeout_s, programs)
 
 
 def engine_for(

@@ -6,11 +6,17 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import local
+from typing import TYPE_CHECKING
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 COMPILED_S = 0.005
 """A device that takes so long for a program compiles it, instead of finding it in its cache."""
@@ -25,6 +31,20 @@ class Loaded:
         self.program = program
 
 
+class _Begun:
+    """What a thread has begun to load, and the threads that load it, from the first one on."""
+
+    def __init__(self) -> None:
+        self.loads: dict[KernelSource, Future[Loaded]] = {}
+        self.pool: ThreadPoolExecutor | None = None
+
+
+class _Own(local):
+    """Of each thread: None where it may not begin."""
+
+    begun: _Begun | None = None
+
+
 class Programs:
     """Loads programs and frees handles of one device."""
 
@@ -35,6 +55,31 @@ class Programs:
         )
         # A finalizer may run inside a call of the device, so it only appends here.
         self._retired: deque[Handle] = deque()
+        self._own = _Own()
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """In it, what this thread begins is loaded while the thread goes on; at the end, what it
+        has not asked for is let go."""
+        outer, self._own.begun = self._own.begun, (begun := _Begun())
+        try:
+            yield
+        finally:
+            self._own.begun = outer
+            if begun.pool is not None:
+                begun.pool.shutdown(cancel_futures=True)
+
+    def begin(self, source: KernelSource) -> None:
+        """`load` is going to be asked for this source. Outside of `ahead` nothing is done."""
+        begun = self._own.begun
+        if begun is None or source in begun.loads or source in self._loaded:
+            return
+        if begun.pool is None:
+            # Imported here, since nothing is compiled where all is in caches.
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+            begun.pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
+        begun.loads[source] = begun.pool.submit(self._new, source, (source,))
 
     def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
         """The programs of these sources; equal sources share one. Raises as `Device.load`.
@@ -44,7 +89,10 @@ class Programs:
         lock alone. Threads would only wait for one another with what it finds in its cache.
         """
         found = {source: self._loaded.get(source) for source in sources}
-        missing = sorted((s for s, loaded in found.items() if loaded is None), key=_length)
+        begun = {} if self._own.begun is None else self._own.begun.loads
+        missing = sorted(
+            (s for s, loaded in found.items() if loaded is None and s not in begun), key=_length
+        )
         new: dict[KernelSource, Loaded] = {}
         beside = tuple(missing)
         took_s = 0.0
@@ -61,6 +109,7 @@ class Programs:
             with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
                 made = pool.map(lambda source: self._new(source, beside), missing)
                 new.update(zip(missing, made, strict=True))
+        new.update({s: begun[s].result() for s in found if s in begun})
         return {source: loaded or new[source] for source, loaded in found.items()}
 
     @property

@@ -38,6 +38,7 @@ ORDERS = "waits for orders, which is all that it is for; the pipe ends when its 
 TOLD = "the thread has been told to end, runs nothing but our own code, and sleeps in slices"
 FOLLOWED = "follows a job while it is here; each question to the daemon has a deadline"
 SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
+LOADS = "waits for a call of the device that this thread would else make itself"
 CASES = "each case has its time, after which its process is ended"
 ALLOWED = [
     Allowed("hal_conformance/cases/kernels_scratch.py", "b.wait()", TILE),
@@ -58,6 +59,7 @@ ALLOWED = [
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
     Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("plugins/opencl/src/hal_plugin_opencl/beside.py", "for line in sys.stdin:", ORDERS),
+    Allowed("stack/runtime/programs.py", "begun[s].result()", LOADS),
     Allowed("stack/storage/threads.py", "self._tasks.get()", ORDERS),
     Allowed("stack/cluster/command.py", "while True:", FOLLOWED),
     Allowed("stack/storage/background.py", "Thread(target=run", SAVED),

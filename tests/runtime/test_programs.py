@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from hal.core.values import KernelSource, Program
+import pytest
+
+from hal.core.errors import CompileError
+from hal.core.values import Handle, KernelSource, Program
 from stack.runtime.programs import Programs
+
+WRONG = "x" * 9
 
 
 class Loads:
@@ -13,9 +18,15 @@ class Loads:
 
     def __init__(self) -> None:
         self.sources: list[KernelSource] = []
+        self.freed: list[Handle] = []
+
+    def free(self, handle: Handle) -> None:
+        self.freed.append(handle)
 
     def load(self, source: KernelSource) -> Program:
         self.sources.append(source)
+        if source.text == WRONG:
+            raise CompileError("wrong", "wrong")
         return Program("fake:0", 0, None, source.entry, source.params)
 
 
@@ -36,3 +47,46 @@ def test_a_device_is_told_what_is_loaded_beside_a_source() -> None:
     assert set(others) == {text(1), text(2), text(4), text(5)}
     assert all(set(s.beside) == set(others) for s in others)
     assert not any(s.beside for source in others for s in source.beside)
+
+
+def test_what_is_begun_is_loaded_once() -> None:
+    device: Any = Loads()
+    programs = Programs(device)
+    with programs.ahead():
+        for number in (3, 1, 3):
+            programs.begin(text(number))
+        held = programs.load([text(1), text(2), text(3)])
+        programs.begin(text(2))
+    assert list(held) == [text(1), text(2), text(3)]
+    assert sorted(len(s.text) for s in device.sources) == [1, 2, 3]
+    assert programs.load([text(3)])[text(3)] is held[text(3)]
+
+
+def test_what_is_begun_and_not_asked_for_is_let_go() -> None:
+    """Also by what raises on the way."""
+    device: Any = Loads()
+    programs = Programs(device)
+
+    def fail() -> None:
+        with programs.ahead():
+            programs.begin(text(1))
+            programs.begin(text(len(WRONG)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    programs.sweep()
+    assert len(device.freed) == sum(s == text(1) for s in device.sources)
+    assert programs.count == 0
+    programs.begin(text(2))  # outside
+    assert text(2) not in device.sources
+
+
+def test_what_does_not_build_is_said_where_it_is_asked_for() -> None:
+    device: Any = Loads()
+    programs = Programs(device)
+    with programs.ahead():
+        programs.begin(text(len(WRONG)))
+        programs.load([text(1)])
+        with pytest.raises(CompileError):
+            programs.load([text(len(WRONG))])
