@@ -88,9 +88,11 @@ def test_programs_of_equal_names_are_built_together(
 def test_a_second_session_builds_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does it write their text."""
     beside, options = sources(11, 12, 13, 14), OpenOptions(cache_dir=str(tmp_path))
     seen: list[list[str]] = [[], []]
     for texts in seen:
+        programs._whole.cache_clear()
         with monkeypatch.context() as patched, hal.open("opencl:0", options=options) as device:
             noted = builds(patched)
             bench = Bench(device)
@@ -99,6 +101,7 @@ def test_a_second_session_builds_none_of_them(
             texts += noted
     assert seen[0]
     assert not seen[1]
+    assert programs._whole.cache_info().misses == 0
 
 
 WRONG: dict[str, Callable[[KernelSource], KernelSource]] = {

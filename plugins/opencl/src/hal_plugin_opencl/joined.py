@@ -21,6 +21,7 @@ _LONGEST = 80
 """The longest name of an entry of a group: some drivers abort when names are too long for files."""
 
 _TOKEN = re.compile(r"\w+|\S")
+_ENUM = re.compile(r"\benum\b")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _STRANGE = re.compile(r"[\"'\\]|//|/\*|##|\?\?")
 """What would need a real lexer: strings, comments, names that macros put together."""
@@ -32,6 +33,7 @@ _RESERVED = ("_", "cl", "m_", "flt_", "dbl_", "half_")
 """Begin the names of macros that a driver may define itself."""
 _RUN = "hal_run"
 """The argument that says whether an entry runs."""
+_BRACE = re.compile(r"[{}]")
 _OPEN, _CLOSE = "({[", ")}]"
 
 
@@ -104,6 +106,7 @@ def _first(text: str) -> str:
     return text.partition("\n")[0].strip()
 
 
+@lru_cache(maxsize=64)
 def _names(text: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """The names that a text declares at file scope, and its macros; None where it must be a file of
     its own. Pure."""
@@ -131,12 +134,13 @@ def _names(text: str) -> tuple[frozenset[str], frozenset[str]] | None:
 
 def _declared(code: str) -> set[str] | None:
     """The names that are declared at file scope; None where brackets do not match."""
-    names: set[str] = set()
-    tokens: Sequence[str] = _TOKEN.findall(code)
-    if "enum" in tokens:
+    if "enum" in code and _ENUM.search(code):
         return None  # it declares names within its braces
+    names: set[str] = set()
+    outside = _without_bodies(code)
+    tokens: Sequence[str] = _TOKEN.findall(outside or "")
     depth = 0
-    for token, following in zip(tokens, [*tokens[1:], ";"], strict=True):
+    for token, following in zip(tokens, [*tokens[1:], ";"], strict=False):
         if token in _OPEN:
             depth += 1
         elif token in _CLOSE:
@@ -150,4 +154,25 @@ def _declared(code: str) -> set[str] | None:
             and (following in _BEHIND or following == "__attribute__")
         ):
             names.add(token)
-    return names if depth == 0 else None
+    return names if outside is not None and depth == 0 else None
+
+
+def _without_bodies(code: str) -> str | None:
+    """A text with nothing in its outermost braces, which is most of it; None where brackets do not
+    match. Pure."""
+    outside, depth, begin = list[str](), 0, 0
+    for found in _BRACE.finditer(code):
+        opens = found[0] == "{"
+        depth += 1 if opens else -1
+        if depth < 0:
+            return None
+        if depth > opens:
+            continue
+        part, begin = code[begin : found.start()], found.start()
+        if opens:
+            outside.append(part)
+        elif sum(map(part.count, "([")) == sum(map(part.count, ")]")):
+            outside.append("{")
+        else:
+            return None
+    return "".join([*outside, code[begin:]]) if depth == 0 else None

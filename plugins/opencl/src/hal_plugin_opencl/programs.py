@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -54,7 +55,7 @@ _NBYTES = {"double": 8, "float": 4, "long": 8, "int": 4, "short": 2, "char": 1}
 _NBYTES |= {f"u{kind}": nbytes for kind, nbytes in _NBYTES.items()}
 """Of arguments that are numbers."""
 _BYTES = "uchar*"
-BUILD = "3"
+BUILD = "4"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
@@ -166,6 +167,8 @@ class _Group:
     lock: Lock = field(default_factory=Lock)
     is_tried: bool = False
     program: _Program | None = None
+    is_new: bool = False
+    """Built now: another process may be at its kernels' code."""
 
 
 class Programs:
@@ -223,7 +226,7 @@ class Programs:
             if not group.is_tried:
                 group.is_tried = True
                 with suppress(CompileError, InvalidCall):  # which is said of a program alone
-                    group.program = self._together(sources, others)
+                    group.program, group.is_new = self._together(sources, others)
             group.awaited.discard(source)
             if not group.awaited:
                 with self._lock:
@@ -232,29 +235,32 @@ class Programs:
             return None
         name = joined.numbered(source.entry if lanes else CALL, sources.index(source))
         loaded = _loaded(group.program, source, lanes, self._device, name)
-        other, text = self._beside, _text(sources, self._device)
-        if loaded.guarded and other is not None and not other.take(text, name):
-            other.wait(text, name)
+        other = self._beside
+        if group.is_new and loaded.guarded and other is not None:
+            text = _text(sources, self._device)
+            if not other.take(text, name):
+                other.wait(text, name)
         return loaded
 
     def _together(
         self, sources: tuple[KernelSource, ...], others: tuple[KernelSource, ...]
-    ) -> _Program:
-        """The program of several sources. Raises CompileError, InvalidCall."""
+    ) -> tuple[_Program, bool]:
+        """The program of several sources, and whether it was built now. Raises CompileError,
+        InvalidCall."""
         lanes = [_lanes(source) for source in sources]
-        whole = _whole(sources)
-        if (binary := self._kept.get(whole)) is not None:
+        key = _key(sources)
+        if (binary := self._kept.get(key)) is not None:
             with suppress(cl.Error):
-                return self._from(binary)
-            self._kept.remove(whole)
+                return self._from(binary), False
+            self._kept.remove(key)
         self._share(others)
-        program = self._built(sources, whole)
+        program = self._built(sources, _whole(sources))
         for number, source in enumerate(sources):
             if lanes[number]:  # a binary does not tell the arguments
                 name = joined.numbered(source.entry, number)
                 _check_arguments(program, source, lanes[number], name)
-        self._kept.note(whole, program)
-        return program
+        self._kept.note(key, program)
+        return program, True
 
     def _share(self, sources: tuple[KernelSource, ...]) -> None:
         """Let a second process build those groups of sources that are not built."""
@@ -263,7 +269,7 @@ class Programs:
                 groups = [g for g in joined.groups(sources) if len(g) > 1]
                 known, kept = self._groups, self._kept.get
                 awaited = [g for g in groups if g not in known or known[g].program is None]
-                texts = [_text(g, self._device) for g in awaited if kept(_whole(g)) is None]
+                texts = [_text(g, self._device) for g in awaited if kept(_key(g)) is None]
             self._beside.add(texts)
 
     def _built(self, sources: tuple[KernelSource, ...], whole: KernelSource) -> _Program:
@@ -315,6 +321,12 @@ class Programs:
 def _lanes(source: KernelSource) -> int:
     """The members of its work-groups, 0 where it does not say. Raises CompileError."""
     return whole_options(source, ("lanes",))["lanes"]
+
+
+def _key(sources: tuple[KernelSource, ...]) -> KernelSource:
+    """What a group is kept by: to write its text takes longer than to read its binary."""
+    digest = hashlib.sha256(repr(sources).encode(errors="backslashreplace")).hexdigest()
+    return KernelSource(sources[0].format, digest, sources[0].entry, ())
 
 
 @lru_cache(maxsize=_MOST_GROUPS)
