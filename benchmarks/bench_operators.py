@@ -13,7 +13,7 @@ from benchmarks.row import Bar, BenchmarkError, Row
 from benchmarks.worker import ABSENT, Worker
 
 BARS = {
-    **dict.fromkeys((name for name in GROUPS if "convolutions" in name), Bar(ratio=0.8)),
+    **dict.fromkeys((name for name in GROUPS if "convolutions" in name), Bar(ratio=1.0)),
     **dict.fromkeys(("pools", "norms", "indexing", "sort", "scan", "scatter"), Bar(ratio=1.0)),
     "LSTM of 64 steps": Bar(ratio=1.0),
 }

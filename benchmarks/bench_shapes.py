@@ -77,6 +77,7 @@ def _steps(case: Case, shapes: int, repeats: int) -> Iterator[Row]:
 
 def _decoding(tokens: int) -> Iterator[Row]:
     for cache in decoding.CACHES:
+        torch.set_num_threads(1)
         ours, theirs = (decoding.decoder(lib, cache, tokens + 1) for lib in (ht, torch))
         both: tuple[list[float], list[float]] = [], []
         for at in range(tokens):

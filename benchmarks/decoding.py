@@ -1,37 +1,58 @@
 """A GPT that writes a token at a time, in PyTorch's names: the same program for PyTorch and for
-here."""
+here. As a worker, `python -m benchmarks.decoding {ours,torch} MODEL`: a step is some tokens, all
+from the first one on."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import gpt
+from benchmarks import gpt, gpt2
+from benchmarks.worker import serve
 
 CACHES = "grown", "preallocated"
 
 
-def decoder(lib: Any, cache: str, tokens: int) -> Callable[[int], int]:
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPT's sizes."""
+
+    layers: int
+    heads: int
+    width: int
+    vocabulary: int
+
+
+MODELS = {
+    "GPT of 10.9M": Model(gpt.LAYERS, gpt.HEADS, gpt.WIDTH, gpt.VOCABULARY),
+    "GPT-2 of 124M": Model(gpt2.LAYERS, gpt2.HEADS, gpt2.WIDTH, gpt2.VOCABULARY),
+}
+SMALL = MODELS["GPT of 10.9M"]
+WRITTEN = 64
+"""Tokens of a worker's step."""
+
+
+def decoder(lib: Any, cache: str, tokens: int, model: Model = SMALL) -> Callable[[int], int]:
     """A function from the place of a token to the token: greedy, after a token 1 at place 0, with
     the keys and values of all before in a cache that is grown by `cat`, or written in place.
     `tokens` are the most that it writes."""
     nn, F = lib.nn, lib.nn.functional
     lib.manual_seed(0)
-    if hasattr(lib, "set_num_threads"):
-        lib.set_num_threads(1)
-    heads, wide = gpt.HEADS, gpt.WIDTH // gpt.HEADS
-    embed, place = nn.Embedding(gpt.VOCABULARY, gpt.WIDTH), nn.Embedding(tokens, gpt.WIDTH)
+    heads, wide = model.heads, model.width // model.heads
+    embed, place = nn.Embedding(model.vocabulary, model.width), nn.Embedding(tokens, model.width)
     blocks = [
         nn.ModuleList(
             [
-                *(nn.LayerNorm(gpt.WIDTH), nn.Linear(gpt.WIDTH, 3 * gpt.WIDTH)),
-                *(nn.Linear(gpt.WIDTH, gpt.WIDTH), nn.LayerNorm(gpt.WIDTH)),
-                *(nn.Linear(gpt.WIDTH, 4 * gpt.WIDTH), nn.Linear(4 * gpt.WIDTH, gpt.WIDTH)),
+                *(nn.LayerNorm(model.width), nn.Linear(model.width, 3 * model.width)),
+                *(nn.Linear(model.width, model.width), nn.LayerNorm(model.width)),
+                *(nn.Linear(model.width, 4 * model.width), nn.Linear(4 * model.width, model.width)),
             ]
         )
-        for _ in range(gpt.LAYERS)
+        for _ in range(model.layers)
     ]
-    norm, head = nn.LayerNorm(gpt.WIDTH), nn.Linear(gpt.WIDTH, gpt.VOCABULARY, bias=False)
+    norm, head = nn.LayerNorm(model.width), nn.Linear(model.width, model.vocabulary, bias=False)
     begin = 0 if cache == "grown" else tokens
     caches = [[lib.zeros(1, heads, begin, wide) for _ in range(2)] for _ in blocks]
     last = lib.tensor([[1]])
@@ -52,9 +73,28 @@ def decoder(lib: Any, cache: str, tokens: int) -> Callable[[int], int]:
                 q, k, v = (parts[:, :, i].transpose(1, 2) for i in range(3))
                 k, v = seen(held, 0, k, at), seen(held, 1, v, at)
                 y = F.scaled_dot_product_attention(q, k, v)
-                x = x + out(y.transpose(1, 2).reshape(1, 1, gpt.WIDTH))
+                x = x + out(y.transpose(1, 2).reshape(1, 1, model.width))
                 x = x + down(F.gelu(up(norm2(x)), approximate="tanh"))
             last = head(norm(x)).argmax(-1)
         return int(last.item())
 
     return step
+
+
+def prepare() -> Callable[[], float]:
+    library, name = sys.argv[1:]
+    lib: Any
+    if library == "ours":
+        import stack.framework as ht  # noqa: PLC0415 - the other contender runs without it
+
+        lib = ht
+    else:
+        import torch  # noqa: PLC0415 - the other contender runs without it
+
+        lib = torch
+    step = decoder(lib, "preallocated", WRITTEN + 1, MODELS[name])
+    return lambda: float([step(at) for at in range(WRITTEN)][-1])
+
+
+if __name__ == "__main__":
+    serve(prepare)

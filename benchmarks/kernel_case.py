@@ -1,6 +1,6 @@
 """Worker: one kernel again and again. `python -m benchmarks.kernel_case LIBRARY CASE`; a step is
-`CASES[CASE].calls` calls. LIBRARY is ours, torch, compiled (torch.compile), or memory, which copies
-past the caches what a call of the case must move."""
+`CASES[CASE].calls` calls. LIBRARY is ours, torch, compiled (torch.compile), numpy, or copy or
+read, which copy or read past the caches what a call of the case must move."""
 
 from __future__ import annotations
 
@@ -55,17 +55,33 @@ def _bytes(lib: Any, x: Any, y: Any) -> Any:
 
 def _products() -> Iterator[tuple[str, Case]]:
     """Squares, and those of a GPT of width 384 on 2048 positions; operands lie either way."""
-    sides = [(n, n, n) for n in (256, 512, 1024, 2048, 4096)]
-    for m, k, n in [*sides, (2048, 384, 1536), (2048, 1536, 384), (384, 2048, 1536)]:
-        calls = max(1, (1 << 32) // (m * k * n) // 2)
-        for left, right in ("", ""), ("T", ""), ("", "T"), ("T", "T"):
-            shapes = (k, m) if left else (m, k), (n, k) if right else (k, n)
+    of_gpt = [(2048, 384, 1536), (2048, 1536, 384), (384, 2048, 1536)]
+    sides = {"float32": (256, 512, 1024, 2048, 4096), "bfloat16": (256, 512, 1024)}
+    for dtype, squares in sides.items():
+        for m, k, n in [*((n, n, n) for n in squares), *of_gpt]:
+            calls = max(1, (1 << 32) // (m * k * n) // 2) if dtype == "float32" else 1
+            for left, right in ("", ""), ("T", ""), ("", "T"), ("T", "T"):
+                shapes = (k, m) if left else (m, k), (n, k) if right else (k, n)
 
-            def run(x: Any, y: Any, left: str = left, right: str = right) -> Any:
-                return (x.T if left else x) @ (y.T if right else y)
+                def run(x: Any, y: Any, left: str = left, right: str = right) -> Any:
+                    return (x.T if left else x) @ (y.T if right else y)
 
-            case = Case(shapes, run, calls, 0, 2 * m * k * n)
-            yield f"product of {m} by {k} by {n} {left or 'N'}{right or 'N'}", case
+                case = Case(shapes, run, calls, 0, 2 * m * k * n, dtype)
+                layouts = f"{left or 'N'}{right or 'N'}"
+                yield f"{dtype} product of {m} by {k} by {n} {layouts}", case
+    by_bytes = ((1024, 1024), (1024, 1024))
+    case = Case(by_bytes, _bytes, 1, 0, 2 * 1024**3, "int8", library=True)
+    yield "int8 product of 1024 by 1024 by 1024 NN", case
+
+
+def _by_a_vector() -> Iterator[tuple[str, Case]]:
+    """Products of few rows, which read a matrix."""
+    matrix = (4096, 4096)
+    for rows in 1, 8:
+        shapes = ((rows, 4096), matrix)
+        yield f"product of {rows} by 4096 by 4096", Case(shapes, lambda x, y: x @ y, 4, 1 << 26)
+        case = Case(shapes, lambda x, y: x @ y.T, 4, 1 << 26)
+        yield f"product of {rows} by 4096 by 4096, matrix transposed", case
 
 
 def _attentions() -> Iterator[tuple[str, Case]]:
@@ -133,10 +149,38 @@ def _memory_bound() -> Iterator[tuple[str, Case]]:
         yield f"cross-entropy of {classes} classes, with gradient", case
 
 
-MATRIX = (4096, 4096)
-MEMORY_BOUND = dict(_memory_bound())
-CASES = {
-    **MEMORY_BOUND,
+def _by_index() -> Iterator[tuple[str, Case]]:
+    """Kernels that read or write where an index says."""
+    wide = (4096, 1024)
+    yield (
+        "rows of 4 KB by an index",
+        Case((wide,), lambda x, i: x[i], 8, 1 << 25, indices=(((4096,), 4096),)),
+    )
+    yield (
+        "rows of 256 bytes by an index",
+        Case(((50000, 64),), lambda x, i: x[i], 16, 1 << 23, indices=(((16384,), 50000),)),
+    )
+    for name, run, calls, nbytes, index in (
+        ("columns by an index", lambda t, x, i: t.index_select(x, 1, i), 8, 2, ((1024,), 1024)),
+        ("elements by an index, along rows", lambda t, x, i: t.gather(x, 1, i), 8, 4, (wide, 1024)),
+        (
+            *("sums by an index, along rows", lambda t, x, i: t.scatter_add(x, 1, i, x)),
+            *(4, 5, (wide, 1024)),
+        ),
+        (
+            *("sums by an index, along columns", lambda t, x, i: t.scatter_add(x, 0, i, x)),
+            *(1, 5, (wide, 4096)),
+        ),
+    ):
+        case = Case((wide,), run, calls, nbytes << 24, library=True, indices=(index,))
+        yield name, case
+
+
+PRODUCTS = dict(_products())
+VECTORS = dict(_by_a_vector())
+ATTENTIONS = dict(_attentions())
+MEMORY_BOUND = {**dict(_memory_bound()), **dict(_by_index())}
+OTHERS = {
     "copy of 16 MB": Case(((4096, 1024),), lambda x: x + 1.0, 8, 1 << 25),
     "copy of 256 MB": Case(((1 << 26,),), lambda x: x + 1.0, 1, 1 << 29),
     "transposed copy of 4096 by 1024": Case(
@@ -146,52 +190,15 @@ CASES = {
         ((1000, 3007),), lambda x: x.T.contiguous(), 8, 8 * 1000 * 3007
     ),
     "sum with the transpose, 1024": Case(((1024, 1024),), lambda x: x + x.T, 16, 12 << 20),
-    "rows of 4 KB by an index": Case(
-        ((4096, 1024),), lambda x, i: x[i], 8, 1 << 25, indices=(((4096,), 4096),)
-    ),
-    "rows of 256 bytes by an index": Case(
-        ((50000, 64),), lambda x, i: x[i], 16, 1 << 23, indices=(((16384,), 50000),)
-    ),
-    "columns by an index": Case(
-        *(((4096, 1024),), lambda lib, x, i: lib.index_select(x, 1, i), 8, 1 << 25),
-        library=True,
-        indices=(((1024,), 1024),),
-    ),
-    "elements by an index, along rows": Case(
-        *(((4096, 1024),), lambda lib, x, i: lib.gather(x, 1, i), 8, 1 << 26),
-        library=True,
-        indices=(((4096, 1024), 1024),),
-    ),
-    "sums by an index, along rows": Case(
-        *(((4096, 1024),), lambda lib, x, i: lib.scatter_add(x, 1, i, x), 4, 5 << 24),
-        library=True,
-        indices=(((4096, 1024), 1024),),
-    ),
-    "sums by an index, along columns": Case(
-        *(((4096, 1024),), lambda lib, x, i: lib.scatter_add(x, 0, i, x), 1, 5 << 24),
-        library=True,
-        indices=(((4096, 1024), 4096),),
-    ),
     "running sums of 4 M numbers": Case(((1 << 22,),), lambda x: x.cumsum(0), 8, 1 << 25),
     "running sums along columns": Case(((4096, 1024),), lambda x: x.cumsum(0), 2, 1 << 25),
     "1 M numbers in order": Case(((1 << 20,),), lambda x: x.sort(0)[0], 2, 1 << 23),
     "rows of 1024 in order": Case(((1024, 1024),), lambda x: x.sort(1)[0], 2, 1 << 23),
     "greatest 10 of 1 M": Case(((1 << 20,),), lambda x: x.topk(10)[0], 16, 1 << 22),
     "greatest 50 of rows of 32000": Case(((64, 32000),), lambda x: x.topk(50)[0], 8, 8192000),
-    "product of 1 by 4096 by 4096": Case(((1, 4096), MATRIX), lambda x, y: x @ y, 4, 1 << 26),
-    "the same, matrix transposed": Case(((1, 4096), MATRIX), lambda x, y: x @ y.T, 4, 1 << 26),
-    "product of 8 by 4096 by 4096": Case(((8, 4096), MATRIX), lambda x, y: x @ y, 4, 1 << 26),
-    "product of 256 cubed": Case(((256, 256), (256, 256)), lambda x, y: x @ y, 32, 0, 2 * 256**3),
-    "product of 384 by 1536 by 2048, left transposed": Case(
-        ((2048, 384), (2048, 1536)), lambda x, y: x.T @ y, 4, 0, 2 * 384 * 1536 * 2048
-    ),
-    "product of 1024 cubed, int8": Case(
-        ((1024, 1024), (1024, 1024)), _bytes, 1, 0, 2 * 1024**3, "int8", library=True
-    ),
     "call with 16 floats": Case(((16,),), lambda x: x + x, 1000, 0),
-    **dict(_products()),
-    **dict(_attentions()),
 }
+CASES = {**PRODUCTS, **VECTORS, **ATTENTIONS, **MEMORY_BOUND, **OTHERS}
 
 
 def prepare() -> Callable[[], float]:
@@ -199,8 +206,10 @@ def prepare() -> Callable[[], float]:
     case = CASES[name]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in case.shapes]
-    if library == "memory":
-        return _copies(case)
+    if library in LIMITS:
+        return LIMITS[library](case)
+    if library == "numpy":
+        return _with_numpy(case, arrays)
     lib: Any
     theirs = library != "ours"
     if theirs:
@@ -230,6 +239,15 @@ def prepare() -> Callable[[], float]:
     return step
 
 
+def _with_numpy(case: Case, arrays: list[Any]) -> Callable[[], float]:
+    def step() -> float:
+        for _ in range(case.calls):
+            result = case.run(*arrays)
+        return float(result.flat[0])
+
+    return step
+
+
 PAST_CACHES = 1 << 27
 """Bytes that no cache keeps."""
 
@@ -247,6 +265,16 @@ def _copies(case: Case) -> Callable[[], float]:
         return 0.0
 
     return step
+
+
+def _reads(case: Case) -> Callable[[], float]:
+    """Sums of squares (BLAS's) of as much as a step of the case reads."""
+    size = case.nbytes * case.calls // 4
+    source = np.ones(max(PAST_CACHES // 4, size), np.float32)[:size]
+    return lambda: float(np.dot(source, source))
+
+
+LIMITS = {"copy": _copies, "read": _reads}
 
 
 if __name__ == "__main__":

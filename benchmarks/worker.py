@@ -111,12 +111,15 @@ class Worker:
 
 
 def in_turns(
-    workers: Sequence[tuple[str, ...]], count: int, budget_s: float = math.inf
+    workers: Sequence[tuple[str, ...]],
+    count: int,
+    budget_s: float = math.inf,
+    env: Mapping[str, str] | None = None,
 ) -> list[float]:
     """The median seconds of a step of each worker (its module's name and arguments); they take
     turns. Where a step takes very long, the turns that fit are enough, and at least one."""
     with ExitStack() as stack:
-        running = [stack.enter_context(Worker(*worker)) for worker in workers]
+        running = [stack.enter_context(Worker(*worker, env=env)) for worker in workers]
         for worker in running:
             worker.step()
         began, turns = time.perf_counter(), []

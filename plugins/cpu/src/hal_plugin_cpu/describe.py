@@ -136,7 +136,7 @@ def _tiles(k: int, left: DType, sums: DType, right: DType | None, name: str) -> 
     )
 
 
-_DOTS = (
+UNITS = (
     (
         lib.HC_DOT_BF16,
         MatrixUnit(
@@ -167,7 +167,7 @@ _DOTS = (
 
 
 def _matrix_units(threads: int) -> tuple[MatrixUnit, ...]:
-    rates = ((unit, machine.dot_rate(number)) for number, unit in _DOTS)
+    rates = ((unit, machine.dot_rate(number)) for number, unit in UNITS)
     return tuple(
         replace(unit, rate=rate * threads * 2 * unit.m * unit.n * unit.k)
         for unit, rate in rates

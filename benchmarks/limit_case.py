@@ -1,0 +1,63 @@
+"""Worker: how many operations per second the processor makes in registers: multiply-adds of
+vectors, or instructions of the matrix unit for a type. `python -m benchmarks.limit_case DTYPE
+THREADS`; each step measures anew, with so many threads at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+
+from hal_plugin_cpu import describe, machine
+
+from benchmarks.worker import serve
+from hal.core.dtypes import DType
+
+TYPES = {"float32": DType.F32, "bfloat16": DType.BF16, "int8": DType.I8}
+SHORT, LONG = 8, 200
+"""Measurements of some 0.15 ms by one thread, of which the best counts, and by several, of which
+the median does: they are to be at work at the same time."""
+
+
+def one_core(dtype: DType) -> float:
+    """Operations/s of one core, measured now."""
+    by_vectors = machine.fma_rates.__wrapped__()[0]
+    by_units = [
+        machine.dot_rate.__wrapped__(number) * 2 * unit.m * unit.n * unit.k
+        for number, unit in describe.UNITS
+        if dtype in (unit.inputs, unit.right_inputs) and machine.dot_rate(number)
+    ]
+    # Neighbouring integers are multiplied in pairs of 16 bits, twice as many as floats of 32.
+    pairs = 2 * by_vectors if dtype.is_int else by_vectors
+    return max(pairs, *by_units) if by_units else pairs
+
+
+def rate(dtype: DType, threads: int) -> float:
+    """Operations/s of so many threads at once."""
+    if threads == 1:
+        return max(one_core(dtype) for _ in range(SHORT))
+    with ThreadPoolExecutor(threads) as pool:
+        measured = [
+            pool.submit(lambda: median(one_core(dtype) for _ in range(LONG)))
+            for _ in range(threads)
+        ]
+        return sum(found.result() for found in measured)
+
+
+found: dict[str, int] = {}
+
+
+def prepare() -> Callable[[], float]:
+    dtype, threads = TYPES[sys.argv[1]], int(sys.argv[2])
+
+    def step() -> float:
+        found["operations_per_s"] = round(rate(dtype, threads))
+        return 0.0
+
+    return step
+
+
+if __name__ == "__main__":
+    serve(prepare, lambda: found)
