@@ -544,7 +544,7 @@ def be_a_rank(rank, size, path, names, tell):
     stack.bridge.torch.register()
     store = dist.FileStore(path, size)
     dist.init_process_group(
-        "hal", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
+        "hal", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=DEADLINE_S)
     )
     tell.send([globals()[name](rank, size) for name in names])
     dist.destroy_process_group()
