@@ -162,6 +162,8 @@ def unit(m: int, n: int, k: int, registers: int = 0) -> MatrixUnit:
 UNITS = [unit(1, 8, 2), unit(8, 8, 4, 8), unit(16, 16, 32, 8)]
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("case", [TRAINED[0], TRAINED[2], TRAINED[5]], ids=str)
 @pytest.mark.parametrize("of", UNITS, ids=["vectors", "tiles", "deep tiles"])
 def test_a_matrix_unit_reads_operands_as_they_are(case: Trained, of: MatrixUnit) -> None:

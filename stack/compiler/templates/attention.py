@@ -111,7 +111,8 @@ def choose_cut(
     m, keys = (size if is_fixed(size) else max(hint(size), KEYS) for size in (m, keys))
     lanes = max(1, info.limits.vector_nbytes // dtype.nbytes)
     height = 8 if info.limits.registers >= 32 else 4
-    unit = _unit(operands, dtype, lanes, info)
+    # One panel of rows is not worth turning v for a unit.
+    unit = _unit(operands, dtype, lanes, info) if m > lanes else None
     tall, panel = height, lanes if m <= lanes else 2 * lanes
     if unit is not None and unit.register:
         tall, panel = sums_in_tiles(unit, 2 * unit.m, min(m, 2 * unit.n))

@@ -278,6 +278,8 @@ def test_sums_from_and_to_vector_registers(loops: int, given: bool) -> None:
     np.testing.assert_array_equal(buffers["out"], expected["out"])
 
 
+@pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("case", [TRAINED[0], TRAINED[2]], ids=str)
 def test_attention_in_tile_registers(case: Trained) -> None:
     """With what of a block is masked, and several blocks of keys; forward and backward."""
