@@ -135,14 +135,21 @@ class MpiMember(Engine):
                 self._calls.append(work)
                 self._wake()
             else:
-                # Run a call in the caller's thread
-                spins = 0
-                while not work.advance():
-                    spins += 1
-                    if spins > _SPINS:
-                        self._look_after(work)
-                        time.sleep(_nap_s(time.monotonic() - work.begun_s))
+                self._run_here(work)
         return work.finish()
+
+    def _run_here(self, work: MpiWork) -> None:
+        """Go on with a call in the caller's thread until it has ended."""
+        spins = 0
+        try:
+            while not work.advance():
+                spins += 1
+                if spins > _SPINS:
+                    self._look_after(work)
+                    time.sleep(_nap_s(time.monotonic() - work.begun_s))
+        except KeyboardInterrupt:
+            self.abort()
+            raise
 
     def start(
         self, call: NativeCall, dst: Array, src: Array, route: Route | None = None

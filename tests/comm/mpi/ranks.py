@@ -1,8 +1,10 @@
 """What every rank of the tests of the MPI engine runs: `mpirun -n 3 hal run --mpi -m ...`."""
 
 import re
+import signal
 import sys
 import threading
+import time
 from contextlib import closing
 from functools import partial
 
@@ -205,6 +207,21 @@ def aborted(g):
         g.abort()
         g.abort()
     with pytest.raises(GroupAborted, match=r"rank 1 has aborted|this rank has aborted"):
+        g.barrier()
+
+
+def interrupted(g):
+    """An interrupt of a rank that waits ends the group: the others are not to wait for it."""
+    if g.rank == 1:
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            g.barrier()
+        signal.signal(signal.SIGALRM, before)
+    until_s = time.monotonic() + 20
+    while g.failure is None and time.monotonic() < until_s:
+        time.sleep(0.01)
+    with pytest.raises(GroupAborted, match="rank 1 has aborted"):
         g.barrier()
 
 

@@ -34,6 +34,7 @@ CASES = (
     "late",
     "aborted",
     "aborted_meanwhile",
+    "interrupted",
 )
 needs_mpi = pytest.mark.skipif(
     find_spec("mpi4py") is None or LAUNCHER is None,
