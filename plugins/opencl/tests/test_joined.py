@@ -191,8 +191,9 @@ WRITES = (
 )
 
 
-def test_an_entry_of_work_groups_of_one_runs_where_it_is_told_to(bench: Bench) -> None:
-    program = source(WRITES, *PARAMS, lanes="1")
+@pytest.mark.parametrize("before", ["", "#define SIX \\\n    6\n"])
+def test_an_entry_of_work_groups_of_one_runs_where_it_is_told_to(bench: Bench, before: str) -> None:
+    program = source(before + WRITES, *PARAMS, lanes="1")
     assert joined.guarded(program.text, "f") is not None
     x = bench.put(np.zeros(2, np.int32))
     loaded = bench.device.load(program)

@@ -76,7 +76,9 @@ def guarded(text: str, entry: str) -> str | None:
     """
     found = re.findall(rf"\bvoid\s+{re.escape(entry)}\s*\(", text)
     often = len(re.findall(rf"\b{re.escape(entry)}\b", text))
-    if len(found) != 1 or often != 1 or _STRANGE.search(text) or not text.isascii() or _RUN in text:
+    if len(found) != 1 or often != 1 or _STRANGE.search(_unfolded(text)):
+        return None
+    if not text.isascii() or _RUN in text:
         return None
     begin = text.index(found[0]) + len(found[0])
     end, body = text.find(")", begin), text.find("{", begin)
@@ -106,11 +108,16 @@ def _first(text: str) -> str:
     return text.partition("\n")[0].strip()
 
 
+def _unfolded(text: str) -> str:
+    """A text whose macros are of one line each. Pure."""
+    return text.replace("\\\n", " ")
+
+
 @lru_cache(maxsize=64)
 def _names(text: str) -> tuple[frozenset[str], frozenset[str]] | None:
     """The names that a text declares at file scope, and its macros; None where it must be a file of
     its own. Pure."""
-    whole = text.replace("\\\n", " ")
+    whole = _unfolded(text)
     if _STRANGE.search(whole) or not whole.isascii():
         return None
     macros, code, depth = set(), [], 0

@@ -55,7 +55,7 @@ _NBYTES = {"double": 8, "float": 4, "long": 8, "int": 4, "short": 2, "char": 1}
 _NBYTES |= {f"u{kind}": nbytes for kind, nbytes in _NBYTES.items()}
 """Of arguments that are numbers."""
 _BYTES = "uchar*"
-BUILD = "4"
+BUILD = "5"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
