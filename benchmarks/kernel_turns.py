@@ -15,7 +15,7 @@ ONE_THREAD = dict.fromkeys(
     ("HAL_CPU_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
 ROUNDS, QUICK = 12, 3
-BUDGET_S = 30.0
+BUDGET_S = 15.0
 """Of the turns at one kernel: a peer may take very long."""
 
 
