@@ -159,57 +159,70 @@ def _numbers(w: _PoolWindows, i: int, size: int, padded: bool) -> Node | int:
     return g.cast(counted, DType.F32)
 
 
-def _adaptive(
-    d: int, input: Node, output_size: Any
-) -> tuple[Node, tuple[int, ...], list[int], list[Node]]:
-    """x [N, sizes] with every axis as [output, places], its leading axes, the output's sizes, and
-    for each axis whether a place counts, bool[output, places]."""
-    x, lead = _planes(d, input)
+def _wanted(x: Node, output_size: Any) -> list[int]:
+    """Into how many pieces each axis of x [N, sizes] is cut."""
+    d = len(x.shape) - 1
     asked = [output_size] * d if isinstance(output_size, int) else list(output_size)
-    wanted = [n if o is None else o for o, n in zip(asked, x.shape[1:], strict=True)]
-    masks = []
-    for i, (size, out) in enumerate(zip(x.shape[1:], wanted, strict=True)):
-        axis = 1 + 2 * i
-        if out and size % out == 0:
-            x = g.reshape(x, (*x.shape[:axis], out, size // out, *x.shape[axis + 1 :]))
-            masks.append(g.full((out, size // out), True, DType.BOOL))
-            continue
-        starts = e.floor_divide(e.mul(g.arange(out), size), out)
-        ends = e.floor_divide(e.sub(e.mul(e.add(g.arange(out), 1), size), 1), out)
-        most = max((-(-(o + 1) * size // out) - o * size // out for o in range(out)), default=1)
-        places = e.add(g.reshape(starts, (out, 1)), g.arange(most))
-        masks.append(e.le(places, g.reshape(ends, (out, 1))))
-        x = g.gather(x, e.clamp(places, max=size - 1), axis)
-    x = g.permute(x, (0, *range(1, 1 + 2 * d, 2), *range(2, 2 + 2 * d, 2)))
-    return x, lead, wanted, masks
+    return [n if o is None else o for o, n in zip(asked, x.shape[1:], strict=True)]
 
 
-def _counting(masks: Sequence[Node], shape: tuple[int, ...]) -> Node:
-    """bool[1, outputs, places]: whether a place counts on every axis."""
-    d = len(masks)
-    counts = g.full((1, *shape[1:]), True, DType.BOOL)
-    for i, mask in enumerate(masks):
-        line = [1] * (1 + 2 * d)
-        line[1 + i], line[1 + d + i] = mask.shape
-        counts = g.and_(counts, g.broadcast(g.reshape(mask, line), counts.shape))
-    return counts
+def _pieces(x: Node, axis: int, out: int) -> tuple[Node, Node | None]:
+    """x with an axis as [out, places], and whether a place counts, bool[out, places], where not all
+    do."""
+    size = x.shape[axis]
+    if out and size % out == 0:
+        return g.reshape(x, (*x.shape[:axis], out, size // out, *x.shape[axis + 1 :])), None
+    starts = e.floor_divide(e.mul(g.arange(out), size), out)
+    ends = e.floor_divide(e.sub(e.mul(e.add(g.arange(out), 1), size), 1), out)
+    most = max((-(-(o + 1) * size // out) - o * size // out for o in range(out)), default=1)
+    places = e.add(g.reshape(starts, (out, 1)), g.arange(most))
+    counts = e.le(places, g.reshape(ends, (out, 1)))
+    return g.gather(x, e.clamp(places, max=size - 1), axis), counts
 
 
 def adaptive_avg(d: int, input: Node, output_size: Any) -> Node:
-    """The means of the pieces into which d axes are cut."""
-    x, lead, wanted, masks = _adaptive(d, input, output_size)
-    counts = _counting(masks, x.shape)
-    wide = g.cast(x, x.dtype.computed_in)
-    taps = range(1 + d, 1 + 2 * d)
-    total = g.reduce("sum", e.where(counts, wide, 0), taps)
-    number = g.reduce("sum", g.cast(counts, wide.dtype), taps)
+    """The means of the pieces into which d axes are cut: sums along one axis after the other."""
+    x, lead = _planes(d, input)
+    wanted = _wanted(x, output_size)
+    total = g.cast(x, x.dtype.computed_in)
+    number = g.full((1,) * d, 1, total.dtype)
+    for i, out in enumerate(wanted):
+        total, counts = _pieces(total, 1 + i, out)
+        places = g.full((out, total.shape[2 + i]), 1, total.dtype)
+        if counts is not None:
+            shape = (*[1] * (1 + i), *counts.shape, *[1] * (d - 1 - i))
+            total = e.where(g.reshape(counts, shape), total, 0)
+            places = g.cast(counts, total.dtype)
+        total = g.reduce("sum", total, 2 + i)
+        total = g.reshape(total, (*total.shape[: 2 + i], *total.shape[3 + i :]))
+        line = tuple(out if a == i else 1 for a in range(d))
+        number = e.mul(number, g.reshape(g.reduce("sum", places, 1), line))
     return g.reshape(g.cast(e.div(total, number), x.dtype), (*lead, *wanted))
 
 
+def _counting(masks: Sequence[Node | None], shape: tuple[int, ...]) -> Node | None:
+    """bool[1, outputs, places]: whether a place counts on every axis, where not all do."""
+    d = len(masks)
+    found = None
+    for i, mask in enumerate(masks):
+        if mask is not None:
+            line = [1] * (1 + 2 * d)
+            line[1 + i], line[1 + d + i] = mask.shape
+            each = g.broadcast(g.reshape(mask, line), (1, *shape[1:]))
+            found = each if found is None else g.and_(found, each)
+    return found
+
+
 def _adaptive_max(d: int, input: Node, output_size: Any, return_indices: bool) -> Any:
-    x, lead, wanted, masks = _adaptive(d, input, output_size)
-    counts, low = _counting(masks, x.shape), lowest(x.dtype)
-    v = e.where(counts, x, low)
+    x, lead = _planes(d, input)
+    wanted = _wanted(x, output_size)
+    masks = []
+    for i, out in enumerate(wanted):
+        x, mask = _pieces(x, 1 + 2 * i, out)
+        masks.append(mask)
+    x = g.permute(x, (0, *range(1, 1 + 2 * d, 2), *range(2, 2 + 2 * d, 2)))
+    counts = _counting(masks, x.shape)
+    v = x if counts is None else e.where(counts, x, lowest(x.dtype))
     best = g.reshape(g.extreme("max", v, range(1 + d, 1 + 2 * d)), (*lead, *wanted))
     if not return_indices:
         return best
