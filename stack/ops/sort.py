@@ -22,7 +22,10 @@ RUN = 64
 MERGES_WRITTEN_OUT = 2
 """Merges at most that are written out and not a loop."""
 STRIDE = 16
-"""Merged elements of which one is found among whole runs, and the others near it."""
+"""Merged elements of which one is found among whole runs, and the others from there on."""
+AT_ONCE = 4
+"""Elements that a kernel merges one after the other. Of all of a stride it took twice as long to
+compile, and of one each it wrote as much beside as it merged."""
 SOUGHT = 8
 """Elements of given ranks that are sought one by one at most."""
 BLOCK = 64
@@ -147,25 +150,43 @@ def _in_loop(keys: Node, places: Node, run: int, count: int) -> tuple[Node, Node
 
 
 def _merged(keys: Node, places: Node, run: int | Node) -> tuple[Node, Node]:
-    """Neighbouring runs merged: before element k of a pair are i of the one and k - i of the other,
-    where i is found by bisection (merge path, Odeh et al., 2012): of every STRIDE-th element among
-    all, of the others from there on, as i grows by at most one from element to element."""
+    """Neighbouring runs merged: before every STRIDE-th element of a pair are i of the one run and
+    the others of the other, where i is found by bisection (merge path, Odeh et al., 2012); from
+    there on the lesser of the next two elements comes first."""
     rows, whole = keys.shape
-    count = whole // STRIDE
-    near = _path(keys, run, STRIDE, None)
-    shape = (rows, count, STRIDE)
-    near = g.reshape(g.expand(g.reshape(g.contiguous(near), (rows, count, 1)), shape), keys.shape)
-    low = _path(keys, run, 1, near)
-    k, first = _pair(keys.shape, run, 1)
+    k, first = _pair(keys.shape, run, STRIDE)
     length = _length(run, k)
-    j, last = g.sub(k, low), g.sub(length, g.full_like(k, 1))
     second = g.add(first, length)
-    here = _key(keys, g.add(first, g.minimum(low, last)))
-    there = _key(keys, g.add(second, g.minimum(j, last)))
-    ended = g.le(length, j)
-    is_first = g.and_(g.lt(low, length), g.or_(ended, g.le(here, there)))
-    source = g.contiguous(g.where(is_first, g.add(first, low), g.add(second, j)))
+    end = g.add(second, length)
+    begin = g.contiguous(g.add(first, _path(keys, run)))
+
+    def step(keys: Node, second: Node, end: Node, mine: Node, both: Node) -> list[Node]:
+        found = list[Node]()
+        for _ in range(AT_ONCE):
+            other = g.sub(both, mine)
+            is_less = g.le(_key(keys, mine), _key(keys, other))
+            is_mine = g.and_(g.lt(mine, second), g.or_(g.le(end, other), is_less))
+            found.append(g.reshape(g.where(is_mine, mine, other), (*mine.shape, 1)))
+            mine = g.add(mine, g.cast(is_mine, mine.dtype))
+            both = g.add(both, g.full_like(both, 1))
+        return [mine, both, g.concat(found, 2)]
+
+    both = g.add(g.add(first, second), k)
+    *_, sources = _repeated(STRIDE // AT_ONCE, step, [keys, second, end], [begin, both])
+    source = g.contiguous(g.reshape(g.permute(sources, (1, 2, 0, 3)), (rows, whole)))
     return _key(keys, source), _key(places, source)
+
+
+def _repeated(
+    count: int,
+    step: Callable[..., Sequence[Node]],
+    consts: Sequence[Node],
+    carried: Sequence[Node],
+) -> tuple[Node, ...]:
+    """The carried values after a loop, then what its steps give: of few operations however often
+    they are made, it is compiled in little time."""
+    given = [g.input(i, n.type) for i, n in enumerate((*consts, *carried))]
+    return g.loop(g.LoopBody(tuple(given), tuple(step(*given))), count, consts, carried, [])
 
 
 def _key(keys: Node, at: Node) -> Node:
@@ -191,28 +212,25 @@ def _pair(shape: tuple[int, ...], run: int | Node, step: int) -> tuple[Node, Nod
     return k, g.sub(place, k)
 
 
-def _path(keys: Node, run: int | Node, step: int, near: Node | None) -> Node:
-    """How many elements of the first run of its pair are before each step-th element; with `near`,
-    which is that of the last STRIDE-th one, at most STRIDE - 1 more."""
-    k, first = _pair(keys.shape, run, step)
-    full, length = partial(g.full_like, k), _length(run, k)
-    second, last = g.add(first, length), g.sub(length, full(1))
-    low = g.maximum(full(0), g.sub(k, length))
-    high = g.minimum(k, length)
-    if near is not None:
-        low = g.maximum(low, near)
-        high = g.minimum(high, g.add(near, g.and_(k, full(STRIDE - 1))))
-    most = run if isinstance(run, int) else keys.shape[1] // 2
-    for _ in range((most if near is None else STRIDE - 1).bit_length()):
-        middle = g.shr(g.add(low, high), full(1))
+def _path(keys: Node, run: int | Node) -> Node:
+    """How many elements of the first run of its pair are before each STRIDE-th element."""
+    k, first = _pair(keys.shape, run, STRIDE)
+    length = _length(run, k)
+    zero, one = (g.full_like(k, n) for n in (0, 1))
+
+    def step(keys: Node, k: Node, first: Node, length: Node, low: Node, high: Node) -> list[Node]:
+        second, last = g.add(first, length), g.sub(length, one)
+        middle = g.shr(g.add(low, high), one)
         left = _key(keys, g.add(first, g.minimum(middle, last)))
-        right = g.sub(g.sub(k, full(1)), middle)
-        right = _key(keys, g.add(second, g.maximum(full(0), g.minimum(right, last))))
+        right = g.sub(g.sub(k, one), middle)
+        right = _key(keys, g.add(second, g.maximum(zero, g.minimum(right, last))))
         more = g.and_(g.lt(low, high), g.le(left, right))
         less = g.and_(g.lt(low, high), g.lt(right, left))
-        low = g.where(more, g.add(middle, full(1)), low)
-        high = g.where(less, middle, high)
-    return low
+        return [g.where(more, g.add(middle, one), low), g.where(less, middle, high)]
+
+    most = run if isinstance(run, int) else keys.shape[1] // 2
+    bounds = [g.maximum(zero, g.sub(k, length)), g.minimum(k, length)]
+    return _repeated(most.bit_length(), step, [keys, k, first, length], bounds)[0]
 
 
 def _first(x: Node, key: Callable[[Node], Node], count: int) -> Node:
