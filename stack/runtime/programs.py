@@ -6,9 +6,10 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from threading import local
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,23 @@ class _Begun:
 
     def __init__(self) -> None:
         self.loads: dict[KernelSource, Future[Loaded]] = {}
-        self.pool: ThreadPoolExecutor | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def start(self, source: KernelSource, load: Callable[[], Loaded]) -> None:
+        """Load a source in one of the threads. When the interpreter ends there are none to be had,
+        and nothing is begun."""
+        if self._pool is None:
+            # Imported here, since nothing is compiled where all is in caches.
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
+            self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
+        with suppress(RuntimeError):
+            self.loads[source] = self._pool.submit(load)
+
+    def end(self) -> None:
+        """Wait until no thread loads; what none has begun with is let go."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
 
 class _Own(local):
@@ -66,20 +83,13 @@ class Programs:
             yield
         finally:
             self._own.begun = outer
-            if begun.pool is not None:
-                begun.pool.shutdown(cancel_futures=True)
+            begun.end()
 
     def begin(self, source: KernelSource) -> None:
         """`load` is going to be asked for this source. Outside of `ahead` nothing is done."""
         begun = self._own.begun
-        if begun is None or source in begun.loads or source in self._loaded:
-            return
-        if begun.pool is None:
-            # Imported here, since nothing is compiled where all is in caches.
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
-            begun.pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
-        begun.loads[source] = begun.pool.submit(self._new, source, (source,))
+        if begun is not None and source not in begun.loads and source not in self._loaded:
+            begun.start(source, lambda: self._new(source, (source,)))
 
     def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
         """The programs of these sources; equal sources share one. Raises as `Device.load`.
@@ -102,13 +112,16 @@ class Programs:
             new[source] = self._new(source, beside)
             took_s = time.perf_counter() - began
         if missing:
-            # Imported here, since nothing is compiled where all is in caches.
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
-
             missing.reverse()
-            with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
-                made = pool.map(lambda source: self._new(source, beside), missing)
-                new.update(zip(missing, made, strict=True))
+            rest = _Begun()
+            try:
+                for source in missing:
+                    rest.start(source, partial(self._new, source, beside))
+                for source in missing:
+                    future = rest.loads.get(source)
+                    new[source] = future.result() if future else self._new(source, beside)
+            finally:
+                rest.end()
         new.update({s: begun[s].result() for s in found if s in begun})
         return {source: loaded or new[source] for source, loaded in found.items()}
 

@@ -48,6 +48,12 @@ buffer = device.alloc(64, AllocOptions())
 device.fill(buffer.region(), b"x", timeline, (Point(gate, 1),))
 atexit.register(lambda: said("handler-after", lambda: x.sum().item()))
 
+def several():
+    """What no kernel was compiled for before, and takes more than one."""
+    return (x.cumsum(0) @ ht.ones(4, 5)).cumsum(0).tolist()
+
+atexit.register(lambda: said("handler-new", several))
+
 def fill_and_wait(device=device, timeline=device.create_timeline(False), region=buffer.region()):
     return device.wait([device.fill(region, b"y", timeline, ())], 30, True)
 
@@ -81,6 +87,7 @@ def test_a_process_ends_whatever_still_uses_a_device(commands, name):
     said = dict(line.partition(" ")[::2] for line in done.out.splitlines())
     assert done.code == 0, done.err
     assert said.pop("handler-after") == "8.0"
+    assert said.pop("handler-new") == str([20.0 * (i + 1) for i in range(5)])
     assert said.pop("ends") == ""
     assert said.pop("del-close") == "None", "close never raises"
     assert set(said) == {
