@@ -49,7 +49,7 @@ device.fill(buffer.region(), b"x", timeline, (Point(gate, 1),))
 atexit.register(lambda: said("handler-after", lambda: x.sum().item()))
 
 def several():
-    """What no kernel was compiled for before, and takes more than one."""
+    # No kernel was compiled for it before, and it takes more than one.
     return (x.cumsum(0) @ ht.ones(4, 5)).cumsum(0).tolist()
 
 atexit.register(lambda: said("handler-new", several))
