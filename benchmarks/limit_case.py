@@ -39,11 +39,7 @@ def rate(dtype: DType, threads: int) -> float:
     if threads == 1:
         return max(one_core(dtype) for _ in range(SHORT))
     with ThreadPoolExecutor(threads) as pool:
-        measured = [
-            pool.submit(lambda: median(one_core(dtype) for _ in range(LONG)))
-            for _ in range(threads)
-        ]
-        return sum(found.result() for found in measured)
+        return sum(pool.map(lambda _: median(one_core(dtype) for _ in range(LONG)), range(threads)))
 
 
 found: dict[str, int] = {}

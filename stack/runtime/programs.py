@@ -42,13 +42,16 @@ class _Begun:
     def start(self, source: KernelSource, load: Callable[[], Loaded]) -> None:
         """Load a source in one of the threads. When the interpreter ends there are none to be had,
         and nothing is begun."""
+        with suppress(RuntimeError):
+            self.loads[source] = self._threads().submit(load)
+
+    def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
             # Imported here, since nothing is compiled where all is in caches.
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
             self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
-        with suppress(RuntimeError):
-            self.loads[source] = self._pool.submit(load)
+        return self._pool
 
     def end(self) -> None:
         """Wait until no thread loads; what none has begun with is let go."""
@@ -111,18 +114,15 @@ class Programs:
             source = missing.pop(0)
             new[source] = self._new(source, beside)
             took_s = time.perf_counter() - began
-        if missing:
-            missing.reverse()
-            rest = _Begun()
-            try:
-                for source in missing:
-                    rest.start(source, partial(self._new, source, beside))
-                for source in missing:
-                    future = rest.loads.get(source)
-                    new[source] = future.result() if future else self._new(source, beside)
-            finally:
-                rest.end()
-        new.update({s: begun[s].result() for s in found if s in begun})
+        rest = _Begun()
+        try:
+            for source in reversed(missing):
+                rest.start(source, partial(self._new, source, beside))
+            begun = begun | rest.loads
+            new.update({s: begun[s].result() for s in found if s in begun})
+        finally:
+            rest.end()
+        new.update({s: self._new(s, beside) for s in missing if s not in begun})
         return {source: loaded or new[source] for source, loaded in found.items()}
 
     @property
