@@ -40,8 +40,10 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 done = place.read_text().split().count("step") if place.exists() else 0
 say("start")
+late = time.monotonic() + 120
 for left in reversed(range(int(sys.argv[1]) - done)):
-    while not left and sys.argv[2:] and not Path("go").exists():
+    held = not left and sys.argv[2:]
+    while held and not Path("go").exists() and time.monotonic() < late:
         time.sleep(0.05)
     time.sleep(0.1)
     say("step")
