@@ -129,7 +129,8 @@ class MatrixUnit:
     of k elements of the left operand, or k / `together` rows of n groups of `together` elements of
     the right one; "": the unit works on no such registers."""
     registers: int = 0
-    """How many tile registers there are at a time."""
+    """How many tile registers there are at a time: with a `register` at least three, for sums and
+    both operands."""
     clear: str = ""
     """The function that gives a tile register of zeros: of how many rows, of how many bytes each
     (as i16)."""

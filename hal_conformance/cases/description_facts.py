@@ -199,6 +199,8 @@ def _(rig: Rig) -> None:
         expect.that(
             not unit.register or all(moves), f"registers of tiles that nothing moves: {unit}"
         )
+        enough = not unit.register or unit.registers >= 3
+        expect.that(enough, f"no registers of tiles for sums and both operands: {unit}")
         widest = max(unit.inputs.bits, unit.right_inputs.bits)
         expect.that(unit.accumulate.bits >= widest, f"it adds in fewer bits: {unit}")
 

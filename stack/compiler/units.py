@@ -14,6 +14,9 @@ PAYS = 1.25
 operands are converted and multiplied in that type, at no cost of denormals."""
 
 
+OF_A_PRODUCT = 3
+"""Tile registers that a product takes: its sums and both operands."""
+
 SUBGROUP = 32
 """The lanes that run a unit of groups together."""
 
@@ -30,8 +33,13 @@ def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
     return tuple(
         replace(u, rate=0.0)
         for u in info.matrix_units
-        if (u.register or (u.m == 1 and u.together == u.k)) and u.call and _pays(u, info)
+        if _is_whole(u) and u.call and _pays(u, info)
     )
+
+
+def _is_whole(u: MatrixUnit) -> bool:
+    """Whether it works on vector registers, or on tile registers that hold a product."""
+    return u.registers >= OF_A_PRODUCT if u.register else u.m == 1 and u.together == u.k
 
 
 def _pays(u: MatrixUnit, info: DeviceInfo) -> bool:

@@ -316,6 +316,13 @@ def test_the_widest_unit_is_the_first() -> None:
     assert units_of(BF16, BF16, F32, replace(info, matrix_units=(vectors,))) == (vectors,)
 
 
+def test_a_unit_whose_registers_hold_no_product_is_not_used() -> None:
+    for registers, used in ((0, False), (2, False), (3, True)):
+        unit = replace(AMX, registers=registers)
+        info = replace(SAPPHIRE, matrix_units=(unit,))
+        assert units_of(BF16, BF16, F32, info) == ((unit,) if used else ())
+
+
 # AMX
 
 
