@@ -26,6 +26,7 @@ from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import structure
 from stack.runtime.exchange import RankGroup
 from stack.runtime.families import Dynamic, Families, Instance, Numbers
+from stack.runtime.loop import written_out
 from stack.runtime.memory import ArrayMemory
 from stack.runtime.offload import copied_nbytes, offloaded
 from stack.runtime.placement import Placement
@@ -216,7 +217,7 @@ class Engine:
         fitted: dict[GraphRequest, CompiledGraph] = {}
 
         def needed(graph: CompiledGraph) -> int:
-            arena = Placement(graph, self.memory.alignment).layout.arena_nbytes
+            arena = Placement(written_out(graph), self.memory.alignment).layout.arena_nbytes
             return arena + argument_nbytes(graph.inputs, graph.outputs, graph.updates)
 
         def fit(request: GraphRequest) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from hal.core.values import Region, Waits
 from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, KernelCall, LoopCall
@@ -18,6 +19,66 @@ Place = Callable[[BufferRef], BufferRange | Region]
 AT_ONCE = 96
 """Calls of the steps that are submitted at once, at most. On Zen 3 a submission takes its caller
 some ten microseconds, in which it could launch as many kernels."""
+
+
+WRITTEN_OUT = 192
+"""Calls of a loop at most that become calls of the graph around it, as those of a loop over the
+columns of a panel in each step of one over the panels: what is around a loop is else submitted apart
+from it."""
+
+
+def written_out(graph: CompiledGraph) -> CompiledGraph:
+    """The same calls, in which short loops are their steps. Their number is known when a plan is
+    made."""
+    if not any(isinstance(c, LoopCall) for c in graph.calls):
+        return graph
+    calls = list[Call]()
+    for call in graph.calls:
+        if not isinstance(call, LoopCall):
+            calls.append(call)
+            continue
+        body = written_out(call.body)
+        is_short = call.steps * len(body.calls) <= WRITTEN_OUT
+        if call.tested or not is_short or any(isinstance(c, LoopCall) for c in body.calls):
+            calls.append(replace(call, body=body))
+        else:
+            calls += (c for step in range(call.steps) for c in _made(call, body, step))
+    return replace(graph, calls=tuple(calls))
+
+
+def _made(call: LoopCall, body: CompiledGraph, step: int) -> Iterator[Call]:
+    """The calls of a step, on the buffers around the loop."""
+    at = call.steps - 1 - step if call.reverse else step
+
+    def part(whole: BufferRef) -> BufferRef:
+        nbytes = whole.nbytes // call.steps
+        return replace(whole, offset_nbytes=whole.offset_nbytes + at * nbytes, nbytes=nbytes)
+
+    to_end = (call.steps - step) % 2
+    before = [c.begin if not step else c.other if to_end else c.end for c in call.carried]
+    after = [c.end if to_end else c.other for c in call.carried]
+    places = {
+        "input": [*call.consts, *before, *map(part, call.rows)],
+        "output": [*after, *map(part, call.stacks)],
+    }
+
+    def named(ref: BufferRef) -> BufferRef:
+        if ref.kind not in places:
+            return ref
+        whole = places[ref.kind][ref.index]
+        return replace(
+            whole, offset_nbytes=whole.offset_nbytes + ref.offset_nbytes, nbytes=ref.nbytes
+        )
+
+    for c in body.calls:
+        yield _renamed(c, named)
+
+
+def _renamed(call: Call, name: Callable[[BufferRef], BufferRef]) -> Call:
+    if isinstance(call, CopyCall):
+        return CopyCall(name(call.dst), name(call.src))
+    assert isinstance(call, KernelCall), "a step without loops is launches and copies"
+    return replace(call, args=tuple(name(a) if isinstance(a, BufferRef) else a for a in call.args))
 
 
 def steps_at_once(call: LoopCall) -> int:
@@ -49,20 +110,13 @@ def several(call: LoopCall, steps: int) -> CompiledGraph:
             return replace(ref, index=carried + i + step * stacks)
         return ref
 
-    def made(c: Call, step: int) -> Call:
-        if isinstance(c, CopyCall):
-            return CopyCall(named(c.dst, step), named(c.src, step))
-        assert isinstance(c, KernelCall), "steps at once are launches and copies"
-        args = [named(a, step) if isinstance(a, BufferRef) else a for a in c.args]
-        return replace(c, args=tuple(args))
-
     given, kept = body.inputs[consts + carried :], body.outputs[carried:]
     return CompiledGraph(
         (*body.inputs[:consts], *given * steps),
         (*body.outputs[:carried] * 2, *kept * steps),
         (),
         body.temps,
-        tuple(made(c, step) for step in range(steps) for c in body.calls),
+        tuple(_renamed(c, partial(named, step=step)) for step in range(steps) for c in body.calls),
     )
 
 

@@ -32,7 +32,7 @@ from stack.compiler.program import (
 from stack.memory.plan import Layout
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
-from stack.runtime.loop import Loop, several, steps_at_once
+from stack.runtime.loop import Loop, several, steps_at_once, written_out
 from stack.runtime.memory import Arena, HostArena
 from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
@@ -61,6 +61,7 @@ def recorded(resources: Resources, graph: CompiledGraph, layout: Layout | None) 
     """The steps of a graph whose sizes are all known, with temporaries in the places of a layout,
     if one is given."""
     memory = resources.memory
+    graph = written_out(graph)
     placement = Placement(graph, memory.alignment, layout)
     arena = resources.arena(placement.layout.arena_nbytes)
     host = memory.host_arena(placement.host.arena_nbytes)

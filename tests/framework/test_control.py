@@ -76,11 +76,11 @@ def test_a_scan_has_the_values_and_gradients_of_the_unrolled_loop(device, revers
     assert_alike(both(program, arrays((5, 5), (2, 5), (4, 2, 5), (4, 2, 1))))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4, 48, 49, 50, 101])
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 64, 65, 96, 97, 101, 193, 290])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_steps_that_are_submitted_at_once_change_places(steps, reverse):
     """Two carried values that change their roles in each step, around the numbers of steps that
-    are one submission."""
+    are calls of the graph around the loop, and beyond, of which several are one submission."""
     rows = np.arange(steps * 2, dtype=np.float32).reshape(steps, 2)
     (a, b), out = ht.scan(
         lambda c, x: ((c[1], c[0] * 0.5 + x), c[0] - x),

@@ -7,7 +7,7 @@ from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type
-from stack.compiler.program import CompiledGraph
+from stack.compiler.program import CarriedValue, CompiledGraph, LoopCall
 from stack.runtime.plan import Plan
 
 
@@ -228,6 +228,74 @@ def test_independent_calls_are_recorded_as_independent(cpu, calls_for, random_ar
     (result,) = Plan(resources, graph).run(arrays)
     np.testing.assert_allclose(cpu.get(result), 2 * a + 3 * b, rtol=1e-6)
     assert [c.after for c in recorded] == [(), (), (0, 1)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 3, 8])
+def test_short_loops_are_submitted_with_what_is_around(cpu, calls_for, steps, reverse):
+    """Two carried values that change places, a row and a stack, of which the loop within a loop has
+    parts of parts."""
+    calls = calls_for(cpu.device, 4)
+    r, n = calls.ref, 16
+    recorded = []
+
+    class Spy:
+        """The device, noting how many commands are recorded as one."""
+
+        def __getattr__(self, name):
+            return getattr(cpu.device, name)
+
+        def record(self, commands):
+            recorded.append(len(commands))
+            return cpu.device.record(commands)
+
+    def loop(body, steps, carried, row, stack):
+        """Of `steps` parts of a row and a stack; the carried values take new temporaries."""
+        pairs = tuple(CarriedValue(*each) for each in carried)
+        return LoopCall(body, steps, (), pairs, (row,), (stack,), reverse)
+
+    both = (Type((4,), DType.F32),) * 2
+    one = CompiledGraph(
+        (*both, both[0]),
+        (*both, both[0]),
+        (),
+        (),
+        (
+            calls.add(r("input", 1), r("input", 2), r("output", 0)),
+            calls.scale(r("input", 0), 0.5, r("output", 1)),
+            calls.scale(r("input", 0), 2.0, r("output", 2)),
+        ),
+    )
+    whole = Type((steps * 4,), DType.F32)
+    inner = loop(
+        one,
+        steps,
+        [(r("input", i), r("output", i), r("temp", i)) for i in range(2)],
+        r("input", 2, 0, steps * 4),
+        r("output", 2, 0, steps * 4),
+    )
+    outer = loop(
+        CompiledGraph((*both, whole), (*both, whole), (), (), (inner,)),
+        2,
+        [(r("input", i), r("output", i), r("temp", 2 + i)) for i in range(2)],
+        r("input", 2, 0, 2 * steps * 4),
+        r("output", 2, 0, 2 * steps * 4),
+    )
+    rows = Type((2 * steps * 4,), DType.F32)
+    graph = CompiledGraph((*both, rows), (*both, rows), (), (n,) * 4, (outer,))
+    arrays = [np.arange(t.size, dtype=np.float32) + 1 for t in graph.inputs]
+    resources = replace(cpu.resources, device=Spy())
+    got = [cpu.get(x) for x in Plan(resources, graph).run([cpu.put(a, DType.F32) for a in arrays])]
+    assert recorded == [2 * steps * 3]
+    a, b, given = arrays
+    given, made = given.reshape(2, steps, 4), np.empty((2, steps, 4), np.float32)
+    order = range(steps - 1, -1, -1) if reverse else range(steps)
+    for i in (1, 0) if reverse else (0, 1):
+        for j in order:
+            made[i, j] = a * 2
+            a, b = b + given[i, j], a * np.float32(0.5)
+    for found, wanted in zip(got, (a, b, made.reshape(-1)), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_plans_share_one_arena(cpu, calls_for, random_arrays):
