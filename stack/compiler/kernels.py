@@ -83,6 +83,7 @@ def lower_graph(
             loops.setdefault(_same_loop(cluster.roots[0]), []).append(cluster.roots[0])
     messages = [c.roots[0] for c in ready.clusters if c.kind == "exchange"]
     sent = {base(n.srcs[0]) for n in messages if is_message(n)}
+    bodies: dict[GraphRequest, TileProgram] = {}
     calls: list[TileCall | ExchangeCall | TileLoop] = []
     for c in ready.clusters:
         if c.kind == "exchange":
@@ -95,8 +96,9 @@ def lower_graph(
             body = GraphRequest(
                 nodes[0]["body"].outputs, nodes[0]["body"].inputs, (), request.facts
             )
-            found = lower_graph(body, info, templates, choices, made)
-            calls.append(_loop(nodes, found, emitter, temps))
+            if body not in bodies:  # those of a matrix's blocks are of few sizes
+                bodies[body] = lower_graph(body, info, templates, choices, made)
+            calls.append(_loop(nodes, bodies[body], emitter, temps))
     # Only the temporaries that something uses.
     used: dict[int, int] = {}
 

@@ -21,7 +21,7 @@ AT_ONCE = 96
 some ten microseconds, in which it could launch as many kernels."""
 
 
-WRITTEN_OUT = 192
+WRITTEN_OUT = 320
 """Calls of a loop at most that become calls of the graph around it, as those of a loop over the
 columns of a panel in each step of one over the panels: what is around a loop is else submitted apart
 from it."""

@@ -23,9 +23,11 @@ from stack.framework.expr.steps import (
     PANEL,
     STEPS_WRITTEN_OUT,
     Place,
+    block_of,
     column_of,
     columns_of,
     element_of,
+    half_of,
     in_loop,
     in_steps,
     one_below_another,
@@ -83,17 +85,67 @@ def _cholesky(A: Node) -> Node:
     A = e.where(lower(n, n), A, g.transpose(A))
     if n <= STEPS_WRITTEN_OUT:
         return g.transpose(triu(_cholesky_panel(A, 0, in_steps)))
+    return g.transpose(_cholesky_by_halves(A, block_of(n), n > block_of(n)).whole)
+
+
+class _Upper(NamedTuple):
+    """An upper triangular matrix: its halves, with what is beside the first one, or the inverse of
+    its transpose."""
+
+    whole: Node
+    halves: tuple[_Upper, Node, _Upper] | None
+    inverse: Node | None
+
+
+def _cholesky_by_halves(A: Node, block: int, inverted: bool) -> _Upper:
+    """The upper factor of a symmetric matrix, for which blocks at most are factored by panels: all
+    else is products of what is left."""
+    n = A.shape[-1]
+    if n <= block:
+        return _cholesky_by_panels(A, inverted)
+    at = half_of(n, block)
+    first = _cholesky_by_halves(_part(A, (0, at), (0, at)), block, inverted)
+    beside = _solved_below(first, _part(A, (0, at), (at, n)))
+    rest = e.sub(_part(A, (at, n), (at, n)), matmul(g.transpose(beside), beside))
+    second = _cholesky_by_halves(rest, block, inverted)
+    rows = g.concat([first.whole, beside], -1 + len(A.shape))
+    zeros = g.full((*A.shape[:-2], n - at, at), 0, A.dtype)
+    below = g.concat([zeros, second.whole], -1 + len(A.shape))
+    return _Upper(g.concat([rows, below], len(A.shape) - 2), (first, beside, second), None)
+
+
+def _solved_below(up: _Upper, b: Node) -> Node:
+    """x with up.T @ x = b."""
+    if up.halves is None:
+        assert up.inverse is not None, "it is asked for where something is solved by it"
+        return matmul(up.inverse, b)
+    first, beside, second = up.halves
+    at, n = beside.shape[-2], b.shape[-2]
+    above = _solved_below(first, g.slice_axis(b, -2, 0, at))
+    rest = e.sub(g.slice_axis(b, -2, at, n), matmul(g.transpose(beside), above))
+    return g.concat([above, _solved_below(second, rest)], len(b.shape) - 2)
+
+
+def _cholesky_by_panels(A: Node, inverted: bool) -> _Upper:
+    """With `inverted` the steps are made on a unit matrix beside A, too."""
+    n = A.shape[-1]
     count = -(-n // PANEL)
+    size = count * PANEL
+    A = _filled(A, size)
+    beside = [_eye(size, A)] if inverted else []
 
     def step(p: Node, rest: Node) -> list[Node]:
         first = e.mul(p, PANEL)
         found = _cholesky_panel(panel_of(rest, -2, first), first, in_loop)
         place = g.reshape(e.add(g.arange(PANEL), first), (PANEL, 1))
         found = e.where(e.le(place, g.arange(rest.shape[-1])), found, g.const(0, A.dtype))
-        return [e.sub(rest, matmul(g.transpose(found), found)), found]
+        above = g.slice_axis(found, -1, 0, size)
+        return [e.sub(rest, matmul(g.transpose(above), found)), found]
 
-    _, panels = in_loop(count, step, [], [_filled(A, count * PANEL)])
-    return g.transpose(_corner(one_below_another(panels), n, n))
+    _, panels = in_loop(count, step, [], [g.concat([A, *beside], len(A.shape) - 1)])
+    rows = one_below_another(panels)
+    inverse = _part(rows, (0, n), (size, size + n)) if inverted else None
+    return _Upper(_corner(rows, n, n), None, inverse)
 
 
 def _cholesky_panel(panel: Node, first: Place, steps: Callable[..., list[Node]]) -> Node:
@@ -125,7 +177,11 @@ def _filled(A: Node, n: int) -> Node:
 
 
 def _corner(x: Node, rows: int, columns: int) -> Node:
-    return g.slice_axis(g.slice_axis(x, -2, 0, rows), -1, 0, columns)
+    return _part(x, (0, rows), (0, columns))
+
+
+def _part(x: Node, rows: tuple[int, int], columns: tuple[int, int]) -> Node:
+    return g.slice_axis(g.slice_axis(x, -2, *rows), -1, *columns)
 
 
 def _cholesky_slope(low: Node, d: Node) -> list[Node]:
@@ -174,7 +230,7 @@ def solve_triangular(
         by_a = g.neg(matmul(by_b, g.transpose(x)))
         return [triu(by_a, int(unitriangular)) if upper else tril(by_a, -int(unitriangular)), by_b]
 
-    return ruled(_solve_by_panels(barrier(a), barrier(b), upper, unitriangular), [a, b], slope)
+    return ruled(_solve_by_halves(barrier(a), barrier(b), upper, unitriangular), [a, b], slope)
 
 
 def _solve_by_rows(
@@ -198,7 +254,7 @@ def _solve_by_rows(
     return g.flip(rows, [len(rows.shape) - 2]) if upper else rows
 
 
-def _solve_by_panels(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node:
+def _solve_by_halves(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node:
     """By the inverses of the squares on the diagonal, which are found all at once."""
     *lead, n, right = b.shape
     count = -(-n // PANEL)
@@ -208,6 +264,29 @@ def _solve_by_panels(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node
     squares = diagonal(g.reshape(a, (*lead, count, PANEL, count, PANEL)), 0, -4, -2)
     squares = movedim(squares, -1, -3)
     inverses = _solve_by_rows(squares, _eye(PANEL, squares), upper, unitriangular, in_loop)
+    block = block_of(size, PANEL)
+
+    def solved(begin: int, end: int, b: Node) -> Node:
+        """By the square from `begin` to `end` of the matrix."""
+        if end - begin <= block:
+            own = g.slice_axis(inverses, -3, begin // PANEL, end // PANEL)
+            return _solve_by_panels(_part(a, (begin, end), (begin, end)), own, b, upper)
+        at = begin + half_of(end - begin, block)
+        parts = (begin, at), (at, end)
+        known, other = reversed(parts) if upper else parts
+        whole = [g.slice_axis(b, -2, i - begin, j - begin) for i, j in (known, other)]
+        x = solved(*known, whole[0])
+        y = solved(*other, e.sub(whole[1], matmul(_part(a, other, known), x)))
+        return g.concat([y, x] if upper else [x, y], len(b.shape) - 2)
+
+    return _corner(solved(0, size, b), n, right)
+
+
+def _solve_by_panels(a: Node, inverses: Node, b: Node, upper: bool) -> Node:
+    *lead, size, _ = b.shape
+    count = size // PANEL
+    if count == 1:
+        return matmul(g.reshape(inverses, (*lead, PANEL, PANEL)), b)
 
     def step(p: Node, a: Node, inverses: Node, rest: Node) -> list[Node]:
         number = e.sub(count - 1, p) if upper else p
@@ -220,7 +299,7 @@ def _solve_by_panels(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node
         return [e.sub(rest, matmul(factor, found)), found]
 
     _, rows = in_loop(count, step, [a, inverses], [b])
-    return _corner(one_below_another(g.flip(rows, [0]) if upper else rows), n, right)
+    return one_below_another(g.flip(rows, [0]) if upper else rows)
 
 
 @operator(function=True, method=True, aten="triangular_solve")

@@ -24,8 +24,25 @@ STEPS_WRITTEN_OUT = 16
 PANEL = 16
 """Columns of a panel. On Zen 3 32 take as long, in factors and inverses of 256 and 512 columns."""
 
+BLOCK = 64
+"""Columns that are factored by panels of all of them, if there are not too many blocks."""
+
+BLOCKS = 16
+"""Blocks of a matrix at most: the graph grows with their number."""
+
 Place = int | Node
 """The number of a step: of a loop's it is data, an i64."""
+
+
+def block_of(n: int, least: int = BLOCK) -> int:
+    """The columns of a block of a matrix of n of them."""
+    return least * -(-n // (least * BLOCKS))
+
+
+def half_of(n: int, block: int) -> int:
+    """The columns of the first half of more than one block. Halves are of few sizes: what they take
+    is compiled once for each."""
+    return block << ((n - 1) // block).bit_length() - 1
 
 
 def in_steps(
