@@ -23,8 +23,8 @@ some ten microseconds, in which it could launch as many kernels."""
 
 WRITTEN_OUT = 320
 """Calls of a loop at most that become calls of the graph around it, as those of a loop over the
-columns of a panel in each step of one over the panels: what is around a loop is else submitted apart
-from it."""
+columns of a panel in each step of one over the panels. A loop is else submitted apart from what is
+before and behind it."""
 
 
 def written_out(graph: CompiledGraph) -> CompiledGraph:

@@ -1,7 +1,7 @@
 """Factors and solutions of matrices of more columns than are written out, against PyTorch in
 float64, with gradients; and graphs that do not grow with the number of columns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ import torch
 
 import stack.framework as ht
 from hal.core.dtypes import DType
-from hal.tile.node import Type, toposort
+from hal.tile.node import Node, Type, toposort
 from stack import ops as g
 from stack.framework.expr import linear, spectral
-from stack.framework.expr.steps import PANEL, STEPS_WRITTEN_OUT
+from stack.framework.expr.steps import BLOCK, BLOCKS, PANEL, STEPS_WRITTEN_OUT
 
 N = STEPS_WRITTEN_OUT + 4
 RNG = np.random.default_rng(7)
@@ -22,6 +22,11 @@ HEAVY = ANY + N * np.eye(N)
 POSITIVE = ANY @ ANY.transpose(0, 2, 1) + N * np.eye(N)
 APART = np.diag(3.0 * np.arange(N)) + (ANY + ANY.transpose(0, 2, 1)) / 10
 """Eigenvalues that are near each other have vectors that a rounding turns."""
+BLOCKED = 2 * BLOCK + 21
+MANY = np.random.default_rng(8).normal(size=(2, BLOCKED, BLOCKED)) / 4
+MANY = MANY @ MANY.transpose(0, 2, 1) + BLOCKED * np.eye(BLOCKED)
+"""Of blocks, halves of which are of several."""
+TALL = np.random.default_rng(9).normal(size=(2, BLOCKED, 3))
 RIGHT = RNG.normal(size=(2, N, 3))
 
 
@@ -41,6 +46,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "from the right": (
         lambda t, a, b: _triangle(t, a, b.transpose(-1, -2), upper=True, left=False),
         (HEAVY, RIGHT),
+    ),
+    "factor of blocks": (lambda t, a: t.linalg.cholesky(a), (MANY,)),
+    "lower triangle of blocks": (lambda t, a, b: _triangle(t, a, b, upper=False), (MANY, TALL)),
+    "upper triangle of blocks": (
+        lambda t, a, b: _triangle(t, a, b, upper=True, unitriangular=True),
+        (MANY / BLOCKED, TALL),
     ),
     "solve": (lambda t, a, b: t.linalg.solve(a, b), (ANY + 3 * np.eye(N), RIGHT)),
     "inv": (lambda t, a: t.linalg.inv(a), (HEAVY,)),
@@ -158,4 +169,24 @@ def test_graphs_do_not_grow_with_columns(factors: Callable[[Any], Any]) -> None:
     def size(n: int) -> int:
         return len(list(toposort([factors(g.input(0, Type((n, n), DType.F32)))])))
 
-    assert size(2 * N) == size(4 * N)
+    many = BLOCK * BLOCKS  # of fewer there are a few blocks
+    assert size(many) == size(2 * many)
+
+
+def _multiplications(outputs: Sequence[Node]) -> int:
+    """Those of products, also in the steps of loops."""
+    found = 0
+    for n in toposort(outputs):
+        if n.op == "loop":
+            found += n["steps"] * _multiplications(n["body"].outputs)
+        elif n.op == "matmul":
+            found += n.type.size * n.srcs[0].shape[-1]
+    return found
+
+
+def test_products_are_of_what_is_left() -> None:
+    n, right = 8 * BLOCK, 100
+    a, b = (g.input(i, Type((n, k), DType.F32)) for i, k in enumerate((n, right)))
+    assert _multiplications([linear.cholesky(a)]) < 0.55 * n**3
+    solved = linear.solve_triangular(a, b, upper=False)
+    assert _multiplications([solved]) < 0.55 * n * n * right
