@@ -264,7 +264,7 @@ def _solve_by_halves(a: Node, b: Node, upper: bool, unitriangular: bool) -> Node
     squares = diagonal(g.reshape(a, (*lead, count, PANEL, count, PANEL)), 0, -4, -2)
     squares = movedim(squares, -1, -3)
     inverses = _solve_by_rows(squares, _eye(PANEL, squares), upper, unitriangular, in_loop)
-    block = block_of(size, PANEL)
+    block = block_of(size)
 
     def solved(begin: int, end: int, b: Node) -> Node:
         """By the square from `begin` to `end` of the matrix."""
