@@ -25,8 +25,8 @@ PANEL = 16
 """Columns of a panel. On Zen 3 32 take as long, in factors and inverses of 256 and 512 columns."""
 
 BLOCK = 128
-"""Columns that are factored by panels of all of them, if there are not too many blocks. With 64 those
-of 256 take a third less time, but twice as long to compile."""
+"""Columns that are factored by panels of all of them, if there are not too many blocks. 256 in
+blocks of 64 take a third less time, but twice as long to compile."""
 
 BLOCKS = 16
 """Blocks of a matrix at most: the graph grows with their number."""
