@@ -36,6 +36,7 @@ from stack.framework.spread import GradientOf, Source, divided, divisions_of
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.framework.within import Need
+from stack.runtime.collector import paused
 from stack.runtime.plan import Bound, Plan
 
 Make = Callable[[str, GraphRequest], Plan | Bound]
@@ -109,7 +110,8 @@ def capture(
     """
     while True:
         try:
-            captured = _capture(name, function, arguments, make, facts)
+            with paused():
+                captured = _capture(name, function, arguments, make, facts)
         except Retrace as met:
             met.change()
             continue

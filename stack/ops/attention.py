@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from weakref import WeakKeyDictionary
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, rebuild, toposort
@@ -62,12 +63,26 @@ def expressions(n: Node) -> tuple[Node, ...]:
 
 
 def over_leaves(exprs: Sequence[Node]) -> dict[Node, None]:
-    """What of an attention's expressions is computed from scores."""
+    """What of an attention's expressions is computed from scores.
+
+    Below the expressions of a gradient lies all that came before it, so what is known of a node is
+    kept, and what reads no scores is not gone through again.
+    """
+
+    def below(n: Node) -> tuple[Node, ...]:
+        return () if n.op in SEALED or _reads_scores.get(n) is False else n.srcs
+
     found: dict[Node, None] = {}
-    for n in inside(exprs):
-        if n.op in LEAVES or (n.op not in SEALED and any(s in found for s in n.srcs)):
+    for n in toposort(exprs, below):
+        reads = n.op in LEAVES or any(s in found for s in below(n))
+        _reads_scores[n] = reads
+        if reads:
             found[n] = None
     return found
+
+
+_reads_scores: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
+"""Whether a node is computed from scores."""
 
 
 def _filled(exprs: Sequence[Node], leaves: Mapping[str, Node]) -> list[Node]:

@@ -24,6 +24,7 @@ from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import structure
+from stack.runtime.collector import paused
 from stack.runtime.exchange import RankGroup
 from stack.runtime.families import Dynamic, Families, Instance, Numbers
 from stack.runtime.loop import written_out
@@ -187,7 +188,7 @@ class Engine:
             found = self._plans.get(key)
             numbers: tuple[Numbers, ...] = ()
             if found is None:
-                with self.programs.ahead():
+                with paused(), self.programs.ahead():
                     instance = self.families.instance(request, general)
                     numbers = instance.numbers
                     key = instance.key or key
