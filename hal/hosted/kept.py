@@ -26,7 +26,7 @@ class KeptBuilds(Generic[Built]):
         self, cache: Cache, binary: Callable[[Built], bytes | None], *said: object
     ) -> None:
         self._cache, self._binary, self._said = cache, binary, said
-        self._new: OrderedDict[KernelSource, Built] = OrderedDict()
+        self._new: OrderedDict[KernelSource, tuple[int, Built]] = OrderedDict()
 
     def get(self, source: KernelSource) -> bytes | None:
         """The binary of a source."""
@@ -36,19 +36,26 @@ class KeptBuilds(Generic[Built]):
         """Let a binary go that the driver does not take."""
         self._cache.remove(self._name(source))
 
-    def note(self, source: KernelSource, program: Built) -> None:
-        """A program was built, and should be kept. A driver may take longer for its binary than for
-        building, so that is asked for last, or when too many wait."""
+    def note(self, source: KernelSource, program: Built, length: int) -> None:
+        """A program was built, of a text of this length, and should be kept. A driver may take
+        longer for its binary than for building, so that is asked for last, or when too many wait.
+        """
         if self._cache.is_open:
-            self._new[source] = program
+            self._new[source] = length, program
             if len(self._new) > _MOST:
-                self._put(*self._new.popitem(last=False))
+                oldest, (_, program) = self._new.popitem(last=False)
+                self._put(oldest, program)
 
     def keep(self) -> None:
-        """Keep what was built, as far as time allows and the driver gives binaries."""
+        """Keep what was built, as far as time allows and the driver gives binaries: those of short
+        texts first, since one of a long text takes as long as many of them."""
         until_s = time.monotonic() + _KEEPING_S
-        while self._new and time.monotonic() < until_s:
-            self._put(*self._new.popitem())
+        shortest = sorted(self._new.items(), key=lambda item: item[1][0])
+        self._new.clear()
+        for source, (_, program) in shortest:
+            if time.monotonic() >= until_s:
+                break
+            self._put(source, program)
 
     def _put(self, source: KernelSource, program: Built) -> None:
         if content := self._binary(program):

@@ -208,7 +208,7 @@ class Programs:
                 program = _build(self._context, self._device, source, text)
                 _check_arguments(program, source, lanes)
             loaded = _loaded(program, source, lanes, self._device)
-            self._kept.note(source, program)
+            self._kept.note(source, program, len(source.text))
         return loaded
 
     def _joined(
@@ -259,7 +259,7 @@ class Programs:
             if lanes[number]:  # a binary does not tell the arguments
                 name = joined.numbered(source.entry, number)
                 _check_arguments(program, source, lanes[number], name)
-        self._kept.note(key, program)
+        self._kept.note(key, program, len(_whole(sources).text))
         return program, True
 
     def _share(self, sources: tuple[KernelSource, ...]) -> None:
