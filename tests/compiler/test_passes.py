@@ -107,3 +107,37 @@ def test_parts_that_are_padded_and_added_in_any_order_are_joined(order: tuple[in
     (found,) = keeps_meaning((total,), {whole: x}, [x + np.exp(x)], [1e-6])
     assert [n.op for n in toposort((found,))].count("concat") == 1
     assert all(n.op != "pad" for n in toposort((found,)))
+
+
+def _cut(x: Node, axis: int, start: int, stop: int, step: int, turned: bool) -> Node:
+    begins, ends, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    begins[axis], ends[axis], steps[axis] = start, stop, step
+    piece = g.slice(x, begins, ends, steps)
+    return g.flip(piece, (axis,)) if turned else piece
+
+
+def _around(x: Node, axis: int) -> Node:
+    """Pieces of x in both directions, with gaps, and one element again and again."""
+    one = _cut(x, axis, 3, 4, 1, False)
+    many = g.expand(one, [2 if i == axis else n for i, n in enumerate(x.shape)])
+    turned = _cut(x, axis, 1, 6, 2, True)
+    return g.concat([many, turned, x, _cut(turned, axis, 1, 3, 1, True)], axis)
+
+
+def test_slices_that_are_put_together_along_several_axes_are_written_once() -> None:
+    x = g.input(0, Type((6, 7, 6), DType.F32))
+    inner = _around(g.mul(x, x), 0)
+    outer = _around(_around(inner, 1), 2)
+    values = {x: np.random.default_rng(0).normal(size=x.shape).astype(np.float32)}
+    for outputs, count in (((outer,), 1), ((outer, inner), 2)):
+        done = keeps_meaning(outputs, values, interpret(outputs, values), [0] * len(outputs))
+        assert sum(n.op == "concat" for n in toposort(done)) == count
+
+
+def test_what_is_put_together_of_several_values_stays() -> None:
+    x, y = (g.input(i, Type((6, 7), DType.F32)) for i in range(2))
+    outer = _around(g.concat([x, y], 0), 1)
+    rng = np.random.default_rng(0)
+    values = {n: rng.normal(size=n.shape).astype(np.float32) for n in (x, y)}
+    done = keeps_meaning((outer,), values, interpret((outer,), values), [0])
+    assert sum(n.op == "concat" for n in toposort(done)) == 2

@@ -298,6 +298,76 @@ def cropped(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     return rewrite(outputs, _CROPPED)
 
 
+def gathered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs in which slices of one value that are put together along an axis, only to be put
+    together along later ones, are read from where they are: of padding by reflection or the like
+    along several axes the last one alone is written."""
+    order, users = list(toposort(outputs)), dict[Node, list[Node]]()
+    for n in order:
+        for s in n.srcs:
+            users.setdefault(s, []).append(n)
+    kept, done = set(outputs), dict[Node, Node]()
+
+    def is_put_together(n: Node, axis: int) -> bool:
+        """Whether all that reads it does so along later axes."""
+        return n not in kept and all(
+            u["axis"] > axis if u.op == "concat" else u.op in _CUTS and is_put_together(u, axis)
+            for u in users[n]
+        )
+
+    for n in order:
+        found = None
+        if n.op == "concat" and is_put_together(n, n["axis"]):
+            found = _places_in_one(n)
+        if found is None:
+            done[n] = rebuild(n, tuple(done[s] for s in n.srcs))
+        else:
+            done[n] = build.gather(done[found[0]], found[1], n["axis"])
+    return tuple(done[o] for o in outputs)
+
+
+_CUTS = ("slice", "flip", "expand")
+
+
+def _places_in_one(n: Node) -> tuple[Node, Node] | None:
+    """The value of which a concatenation's pieces are slices along its axis, and the places in it
+    of what the concatenation has."""
+    axis, size = n["axis"], n.shape[n["axis"]]
+    sources = {_cut_of(piece, axis)[0] for piece in n.srcs}
+    if len(sources) > 1 or not all(map(is_fixed, n.shape)) or not n.type.size:
+        return None
+    line = build.arange(size)
+
+    def number(i: int) -> Node:
+        return build.full((size,), i, DType.I64)
+
+    at, end = line, size
+    for piece in reversed(n.srcs):
+        begin = end - piece.shape[axis]
+        _, first, step = _cut_of(piece, axis)
+        own = build.add(build.mul(line, number(step)), number(first - step * begin))
+        at = own if end == size else build.where(build.lt(line, number(end)), own, at)
+        end = begin
+    return sources.pop(), at
+
+
+def _cut_of(n: Node, axis: int) -> tuple[Node, int, int]:
+    """The value of which this is a slice along an axis, and where that begins and goes on."""
+    if n.op not in _CUTS:
+        return n, 0, 1
+    (x,) = n.srcs
+    others = [i for i in range(len(n.shape)) if i != axis]
+    if n.op == "flip" and n["axes"] == (axis,):
+        below, first, step = _cut_of(x, axis)
+        return below, first + step * (n.shape[axis] - 1), -step
+    if any(n.shape[i] != x.shape[i] for i in others) or n.op == "flip":
+        return n, 0, 1
+    below, first, step = _cut_of(x, axis)
+    if n.op == "expand":
+        return below, first, step if n.shape[axis] == x.shape[axis] else 0
+    return below, first + step * n["start"][axis], step * n["step"][axis]
+
+
 def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs without cases that the lowering does not know."""
     return rewrite(outputs, _LOWERABLE)
@@ -367,7 +437,7 @@ def first_passes(*folds: Pass) -> tuple[Pass, ...]:
 def passes(*folds: Pass) -> tuple[Pass, ...]:
     """What comes before fusion, in order: folds before sums of products, which may be among what
     they look for, become deeper products."""
-    return (*first_passes(*folds), fold_sums, cropped, lowerable, own_buffers)
+    return (*first_passes(*folds), fold_sums, cropped, gathered, lowerable, own_buffers)
 
 
 PASSES = passes()
