@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import gpt, gpt2
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 CACHES = "grown", "preallocated"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 
 @dataclass(frozen=True, slots=True)

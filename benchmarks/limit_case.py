@@ -12,7 +12,7 @@ from statistics import median
 
 from hal_plugin_cpu import describe, machine
 
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 from hal.core.dtypes import DType
 
 TYPES = {"float32": DType.F32, "bfloat16": DType.BF16, "int8": DType.I8}

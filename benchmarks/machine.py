@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +40,8 @@ def commit() -> str:
 
 
 def _git(*args: str) -> str:
+    import subprocess  # noqa: PLC0415  (which takes workers longer to import than the rest of this)
+
     command = ["git", *args]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
@@ -50,6 +50,8 @@ def _git(*args: str) -> str:
 
 
 def _version(package: str) -> str:
+    from importlib import metadata  # noqa: PLC0415  (as `subprocess` below)
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

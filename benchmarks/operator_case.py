@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 BATCH = 8
 RESNET50 = {

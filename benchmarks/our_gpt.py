@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from benchmarks import gpt
 from benchmarks.machine import ROOT
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 sys.path.insert(0, str(ROOT / "examples"))
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from benchmarks import gpt
 from benchmarks.machine import cores
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from benchmarks import gpt2
 from benchmarks.machine import cores
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 else "cpu"
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import cores
-from benchmarks.worker import serve
+from benchmarks.serving import serve
 
 IMAGES, SIDE, CLASSES = 8, 224, 1000
 WIDTH, DEPTH, HEADS, PATCH = 384, 12, 6, 16

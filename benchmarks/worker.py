@@ -1,7 +1,8 @@
 """Training steps in a process of their own, made one at a time when asked.
 
 A worker process runs the first step, writes what it took as a line of JSON, and then runs one more
-step for each line that it reads. So several workers take turns and never compute at once.
+step for each line that it reads (`serving`). So several workers take turns and never compute at
+once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
@@ -37,25 +38,6 @@ class Step:
     loss: float
     counts: Mapping[str, int] = field(default_factory=dict)
     processor_seconds: float = 0.0
-
-
-Counts = Callable[[], Mapping[str, int]]
-
-
-def serve(prepare: Callable[[], Callable[[], float]], counts: Counts = dict) -> None:
-    """The worker's side: `prepare` gives the function of one step, which gives the loss."""
-    step = prepare()
-    _run(step, counts)
-    for _ in sys.stdin:
-        _run(step, counts)
-
-
-def _run(step: Callable[[], float], counts: Counts) -> None:
-    start, computed = time.perf_counter(), time.process_time()
-    loss = step()
-    seconds, computed = time.perf_counter() - start, time.process_time() - computed
-    found = {"seconds": seconds, "loss": loss, "counts": counts(), "processor_seconds": computed}
-    print(json.dumps(found), flush=True)
 
 
 class Worker:

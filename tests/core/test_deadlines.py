@@ -56,7 +56,7 @@ ALLOWED = [
     Allowed("tests/hosted/members.py", "for line in sys.stdin:", ORDERS),
     Allowed("tests/hosted/members.py", "sys.stdin.readline()", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
-    Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
+    Allowed("benchmarks/serving.py", "for _ in sys.stdin:", ORDERS),
     Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("plugins/opencl/src/hal_plugin_opencl/beside.py", "for line in sys.stdin:", ORDERS),
     Allowed("stack/runtime/programs.py", "begun[s].result()", LOADS),
