@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from statistics import geometric_mean
 
 from benchmarks.kernel_case import PRODUCTS, VECTORS
-from benchmarks.kernel_turns import ONE_THREAD, best, measured
+from benchmarks.kernel_turns import REGISTERS, best, measured
 from benchmarks.row import Bar, Row
-from benchmarks.worker import Worker
 
 OF_THE_LIMIT = {"float32": 0.9, "bfloat16": 0.85, "int8": 0.8}
 SMALL = 2 * 256**3
@@ -20,11 +19,9 @@ OF_READING = Bar(ratio=0.9)
 def rows(quick: bool) -> Iterator[Row]:
     ratios = []
     for name, case in PRODUCTS.items():
-        libraries = ["ours", "torch"] + ["numpy"] * (case.dtype == "float32")
-        with Worker("limit_case", case.dtype, "1", env=ONE_THREAD) as limited:
-            limit = limited.first.counts["operations_per_s"]
-            found = measured(name, libraries, quick)
-            limit = max(limit, limited.step().counts["operations_per_s"]) / 1e9
+        libraries = ["ours", "torch", REGISTERS] + ["numpy"] * (case.dtype == "float32")
+        found = measured(name, libraries, quick)
+        limit = found[REGISTERS]
         peer, peer_name = best(case, found)
         yield Row(name, case.unit, found["ours"], peer, peer_name, Bar(ratio=1), True, "one thread")
         claim, bar = f"{name}: of the limit", Bar(ratio=OF_THE_LIMIT[case.dtype])

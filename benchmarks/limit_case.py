@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 
 from hal_plugin_cpu import describe, machine
@@ -16,9 +16,9 @@ from benchmarks.serving import serve
 from hal.core.dtypes import DType
 
 TYPES = {"float32": DType.F32, "bfloat16": DType.BF16, "int8": DType.I8}
-SHORT, LONG = 8, 200
-"""Measurements of some 0.15 ms by one thread, of which the best counts, and by several, of which
-the median does: they are to be at work at the same time."""
+WINDOWS = 400
+"""Measurements of some 0.15 ms, of which the median counts: together about as long as a kernel that
+is compared takes, for a processor's clock changes within less."""
 
 
 def one_core(dtype: DType) -> float:
@@ -34,12 +34,9 @@ def one_core(dtype: DType) -> float:
     return max(pairs, *by_units) if by_units else pairs
 
 
-def rate(dtype: DType, threads: int) -> float:
-    """Operations/s of so many threads at once."""
-    if threads == 1:
-        return max(one_core(dtype) for _ in range(SHORT))
-    with ThreadPoolExecutor(threads) as pool:
-        return sum(pool.map(lambda _: median(one_core(dtype) for _ in range(LONG)), range(threads)))
+def rate(dtype: DType) -> float:
+    """Operations/s of one core over a while."""
+    return median(one_core(dtype) for _ in range(WINDOWS))
 
 
 found: dict[str, int] = {}
@@ -47,9 +44,11 @@ found: dict[str, int] = {}
 
 def prepare() -> Callable[[], float]:
     dtype, threads = TYPES[sys.argv[1]], int(sys.argv[2])
+    # Processes: a measurement keeps the interpreter to itself, so that threads would take turns.
+    pool = get_context("spawn").Pool(threads)
 
     def step() -> float:
-        found["operations_per_s"] = round(rate(dtype, threads))
+        found["operations_per_s"] = round(sum(pool.map(rate, [dtype] * threads, chunksize=1)))
         return 0.0
 
     return step
