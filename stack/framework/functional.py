@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from stack.framework import layers
 from stack.framework.errors import TensorError
-from stack.framework.expr import attention, norm
+from stack.framework.expr import attention, create, norm
 from stack.framework.layers import *
 from stack.framework.modes import no_grad
 from stack.framework.random import dropout
 from stack.framework.recorded import record
 from stack.framework.tensor import Tensor, apply, call_several
 
-for _expression in (attention.attended, norm.batch_norm_given, norm.instance_norm_own):
+for _expression in (
+    *(attention.attended, create.one_hot),
+    *(norm.batch_norm_given, norm.instance_norm_own),
+):
     record(_expression)
 
 if not TYPE_CHECKING:

@@ -12,15 +12,18 @@ appended to the next one.
 
 from __future__ import annotations
 
+import builtins
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from itertools import count
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
-from hal.tile.node import Node
+from hal.tile.node import Node, Type, substitute, toposort
 from hal.tile.size import Facts
 from stack import ops as g
 from stack.compiler.program import GraphRequest
@@ -29,20 +32,26 @@ from stack.framework.cell import Cell, Context, here, owners, settle, stale
 from stack.framework.devices import engine, engines
 from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.expr import elementwise as e
+from stack.framework.expr import index
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
 from stack.framework.modes import autocast_dtype, grad_enabled
 from stack.framework.realize import isolate
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
+from stack.ops import OPS
 from stack.ops.error import GraphError
+from stack.ops.operator import OpKind
 from stack.recorder import _walk as walk
 from stack.recorder.kin import Row
 from stack.recorder.tape import (
+    BY_OPERAND,
     LONGEST,
     LONGEST_TRACKED,
+    Formed,
     Key,
     Listed,
     Named,
+    Placed,
     Tape,
     Tree,
     number_key,
@@ -64,7 +73,9 @@ _PLAIN = frozenset(
 """The modules of expressions whose results follow from operands alone: they draw no numbers, and
 look at no values but at those of indices, through `within`."""
 
-recordable: set[Callable[..., Any]] = {same, e.to}
+recordable: set[Callable[..., Any]] = {same, e.to, e.where, e.fill_where}
+_AT_A_PLACE = frozenset({index.getitem, index.setitem})
+"""Expressions whose second operand is a place: an index of tensors, as far as they are recorded."""
 
 
 def note(public: Public) -> None:
@@ -130,6 +141,16 @@ _NAMES = frozenset({str, DType})
 _UNTRACKED = LONGEST_TRACKED // LONGEST
 """The room that an operation takes through which no gradients flow, in times of another one."""
 
+_forms: WeakKeyDictionary[Context, OrderedDict[Formed, int]] = WeakKeyDictionary()
+"""What followed from numbers alone, the latest last, and the tape that was asked for it first."""
+_serials = count()
+MOST_FORMS = 32
+"""How many of these are known: those of a step, and fewer than the sizes of a sequence that
+grows."""
+MOST_BEHIND = 64
+"""How many nodes are behind one that follows from numbers alone."""
+_SIMPLE = frozenset({OpKind.ELEMENTWISE, OpKind.MOVEMENT})
+
 TOLD = 3
 """How many of the values that could not be computed an error tells."""
 
@@ -137,9 +158,42 @@ FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
 
+def _form(n: Node) -> Key | None:
+    """What a node is as an operation of numbers (`Formed`), where few nodes are behind it, and all
+    of them are constants, positions and what is computed of these, element by element."""
+    behind = list(toposort((n,)))
+    if len(behind) > MOST_BEHIND:
+        return None
+    slots: dict[Node, Node] = {}
+    for x in behind:
+        if x.op == "const":
+            slots[x] = g.input(len(slots), x.type)
+        elif x.op == "philox" or not (x.op == "arange" or (x.srcs and OPS[x.op].kind in _SIMPLE)):
+            return None
+    (form,) = substitute((n,), slots)
+    return Formed(form, tuple(slots.values())), *[number_key(x["value"]) for x in slots]
+
+
 def _is_list(x: Any) -> bool:
     """Whether an argument is a list of tensors."""
     return isinstance(x, list | tuple) and bool(x) and isinstance(x[0], Cell)
+
+
+def _by_tensors(place: Any) -> tuple[tuple[str, ...], list[Cell]] | None:
+    """The axes of an index (`Placed`) and the tensors in it; None where there are none, or numbers
+    beside them."""
+    axes, found = [], []
+    for item in place if isinstance(place, tuple) else (place,):
+        if isinstance(item, Cell):
+            axes.append(BY_OPERAND)
+            found.append(item)
+        elif item is None or item is ...:
+            axes.append("+" if item is None else "...")
+        elif isinstance(item, slice) and item == slice(None):
+            axes.append(":")
+        else:
+            return None
+    return (tuple(axes), found) if found else None
 
 
 class CellTape:
@@ -148,8 +202,20 @@ class CellTape:
     what has no `room` left is computed before anything else comes on it."""
 
     __slots__ = (
-        *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_known"),
-        *("_looked", "_parts", "_steps", "_stopped", "device", "engine", "leaves", "room", "tape"),
+        *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_formed"),
+        *(
+            "_known",
+            "_looked",
+            "_parts",
+            "_serial",
+            "_steps",
+            "_stopped",
+            "device",
+            "engine",
+            "leaves",
+            "room",
+            "tape",
+        ),
         "tracked",
     )
 
@@ -171,6 +237,8 @@ class CellTape:
         self._parts: dict[tuple[int, Any], int] = {}
         self._known: dict[int, Node] = {}
         self._constants: set[int] = set()
+        self._formed: dict[Node, int] = {}
+        self._serial = next(_serials)
         self._adopted: dict[CellTape, dict[int, int]] = {}
         self.leaves: dict[int, weakref.ref[Cell]] = {}
 
@@ -223,7 +291,7 @@ class CellTape:
         array = store.arrays.get(node)
         if array is None:
             if store.root(node).op != "const":
-                return -1
+                return self._from_nothing(node)
             if node.op != "input":
                 n = tape.give(node, constant=True)
                 self._constants.add(n)
@@ -232,6 +300,37 @@ class CellTape:
             node = cell.node  # another leaf where that one was not the cell's alone
             array = store.arrays[node]
         return tape.give(node, constant=False) if array.type == node.type else -1
+
+    def _from_nothing(self, node: Node) -> int:
+        """The number of what follows from nothing, as positions do and what masks make of them: an
+        operation of the numbers in it; -1 for other nodes, and for one of a form that no tape
+        before was asked for, since a size that grows would be another path each time."""
+        n = self._formed.get(node)
+        if n is not None:
+            return n
+        found = _form(node)
+        if found is None:
+            return -1
+        forms = _forms.setdefault(self._context, OrderedDict())
+        first = forms.setdefault(found[0], self._serial)
+        forms.move_to_end(found[0])
+        if len(forms) > MOST_FORMS:
+            forms.popitem(last=False)
+        if first == self._serial:
+            return -1
+        n = self._formed[node] = self.tape.append(found)
+        self._constants.add(n)
+        return n
+
+    def filled(self, type: Type, value: float) -> int:
+        """The number of a value of equal elements; -1 where the number is of another kind."""
+        kinds = (bool,) if type.dtype is DType.BOOL else (int, float)
+        if builtins.type(value) not in (kinds if type.dtype.is_float else kinds[:1]):
+            return -1
+        slot = g.input(0, Type((), type.dtype))
+        n = self.tape.append((Formed(g.broadcast(slot, type.shape), (slot,)), number_key(value)))
+        self._constants.add(n)
+        return n
 
     def _stop(self, n: int) -> int:
         """The value of a number, through which no gradient flows."""
@@ -269,11 +368,19 @@ class CellTape:
     ) -> int:
         """The number of an operation's result; -1 where it is not for this tape: more than its
         operands decides what it gives. Sets `tracked`."""
-        if expression not in recordable or autocast_dtype() is not None:
+        at_a_place = expression in _AT_A_PLACE
+        if not (at_a_place or expression in recordable) or autocast_dtype() is not None:
             return -1
         if len(self.tape.inputs) > self._looked:
             self._let_go()
         operands, operation = args, cast("Any", expression)
+        if at_a_place:
+            x, place, *more = args
+            found = _by_tensors(place)
+            if found is None:
+                return -1
+            operation, operands = Placed(expression, found[0]), (x, *found[1], *more)
+            args = operands
         if list in map(type, args) or tuple in map(type, args):
             lengths = tuple([len(x) if _is_list(x) else None for x in args])
             if lengths != (None,) * len(args):

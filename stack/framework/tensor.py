@@ -67,7 +67,7 @@ from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
 from stack.recorder import _walk as walk
 from stack.recorder.kin import Inference, Kin
-from stack.recorder.tape import Listed, Point, Tape, number_key, read, same
+from stack.recorder.tape import Listed, Named, Point, Tape, number_key, read, same
 from stack.recorder.window import Window
 from stack.runtime.array import Array
 
@@ -843,8 +843,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         shown: Tensor | None = walk.view(index.getitem, self, place)
         if shown is None:
             place = _without_masks(place, self.device)
-            shown = _windows(index.getitem, (self, place), {})
-        return shown
+            shown = _on_tape(index.getitem, (self, place), {})
+        return _windows(index.getitem, (self, place), {}) if shown is None else shown
 
     # in place
 
@@ -860,9 +860,12 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def _set_on_tape(self, place: Any, value: Any) -> builtins.bool:
         """Whether the part has these values on a tape now; False where it is not for one."""
-        if self._requires_grad or not isinstance(value, Tensor) or value.dtype is not self.dtype:
+        given = value if isinstance(value, Tensor) else None
+        if self._requires_grad or (given is None and not isinstance(value, builtins.int | float)):
             return False
-        if value._requires_grad and grad_enabled():
+        if given is not None and given.dtype is not self.dtype:
+            return False
+        if given is not None and given._requires_grad and grad_enabled():
             return False
         shown = walk.view(index.getitem, self, place)
         if shown is None:
@@ -871,13 +874,17 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         if shown is None or shown.link is None or shown.link.window.repeats:
             return False
         source = shown.link.source
-        if source.link is not None or source._requires_grad or source.device != value.device:
+        if source.link is not None or source._requires_grad or source.device != self.device:
             return False
         tape = tape_of(self.device)
-        if value.value_type == shown.value_type:
-            n = tape.number(value)
+        if given is None:
+            n = tape.filled(shown.value_type, value)
+        elif given.device != self.device:
+            return False
+        elif given.value_type == shown.value_type:
+            n = tape.number(given)
         else:
-            n = tape.operate(movement.expand, (value, shown.value_type.shape), {})
+            n = tape.operate(movement.expand, (given, shown.value_type.shape), {})
         if n < 0 or tape.tape.types[n] != shown.value_type or tape.number(source) < 0:
             return False
         tape.overwrite(shown, n)
@@ -1432,13 +1439,28 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
 
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
-    if (found := _recorded(expression, args, kwargs)) is not None:
+    form = expression, *map(type, args), *kwargs
+    kind = _named.get(form)
+    if kind is None and (found := _recorded(expression, args, kwargs)) is not None:
         return found
+    if kind is not None and type(args[0]) is Tensor:
+        operation: Any = Named(expression, tuple(kwargs)) if kwargs else expression
+        several = recorded_several(operation, *args, *kwargs.values())
+        if several is not None:
+            return kind(*several)
     result, device, tracked = evaluate(expression, args, kwargs)
     if isinstance(result, Node):
         return Tensor(result, device, requires_grad=tracked and result.dtype.is_float)
     parts = [Tensor(n, device, requires_grad=tracked and n.dtype.is_float) for n in result]
-    return type(result)(*parts) if isinstance(result, tuple) else tuple(parts)
+    if not isinstance(result, tuple):
+        return tuple(parts)
+    if expression in recordable:
+        _named[form] = type(result)
+    return type(result)(*parts)
+
+
+_named: dict[tuple[Any, ...], type] = {}
+"""What expressions of operands of such kinds gave: named tuples of tensors."""
 
 
 def call_several(expression: Callable[..., Any], first: Tensor, *args: Any) -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from hal.core.facts import dataclass
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, substitute
 from stack import ops as g
 from stack.recorder.kin import RULES, Inference, Kin, Row, Scalar, Seen, apart, axes, values_of
 from stack.recorder.window import Window
@@ -72,6 +72,35 @@ class Listed(NamedTuple):
             *[next(rest) if n is None else [next(rest) for _ in range(n)] for n in self.lengths],
             **named,
         )
+
+
+class Placed(NamedTuple):
+    """An operation at a place of its first operand: of each axis whether it is taken whole (":"),
+    is new ("+"), stands for all that are not named ("...") or is one of the next operands."""
+
+    operation: Operation
+    place: tuple[str, ...]
+
+    def __call__(self, x: Any, *operands: Any, **named: Any) -> Any:
+        rest = iter(operands)
+        place = tuple([_AXES[p] if p in _AXES else next(rest) for p in self.place])
+        return self.operation(x, place, *rest, **named)
+
+
+_AXES: dict[str, Any] = {":": slice(None), "+": None, "...": ...}
+BY_OPERAND = "["
+"""Of an axis that an operand says the places on."""
+
+
+class Formed(NamedTuple):
+    """An operation of numbers alone: a node in which leaves stand for them."""
+
+    form: Node
+    slots: tuple[Node, ...]
+
+    def __call__(self, *numbers: Any) -> Node:
+        given = zip(self.slots, numbers, strict=True)
+        return substitute((self.form,), {x: g.const(n, x.dtype) for x, n in given})[0]
 
 
 class Result(NamedTuple):
@@ -403,7 +432,7 @@ class Tape:
         made, checks = self.tree.explore(lambda: operation(*[operand(o, nodes) for o in operands]))
         if checks or not isinstance(made, Node):
             return None
-        return made.type if operation in _MOVES or _is_computed(made) else None
+        return made.type if _is_recorded(operation, made) else None
 
     def give(self, leaf: Node, constant: bool) -> int:
         """The number of a value from outside: a leaf that has an array, or a constant, which is a
@@ -457,10 +486,11 @@ class Tape:
         together. Raises what the operation raises."""
         self.tree.several.add(key[0])
         point = self.at.next.get(key) if self.kin is None else None
-        if point is not None:
+        if point is not None and type(point.type) is tuple:
             types = point.type
             self.at = point
-        elif self.kin is None and not self._is_kin(key):
+        elif self.kin is None and (point is not None or not self._is_kin(key)):
+            # New here, or taken for an operation of one result before.
             types = self._explore_several(key).type
             self.at = self._grow(key, types)
         else:
@@ -513,7 +543,7 @@ class Tape:
             if n in known:
                 continue
             if n in given:
-                known[n] = self.give(given[n], given[n].op == "const")
+                known[n] = self.give(given[n], isinstance(operands[0], Node))
             elif type(operation) is Result:
                 known[n] = known[operands[0]] + 1 + operation.place
             else:
@@ -539,8 +569,7 @@ class Tape:
             return operation(*[operand(o, nodes) for o in operands])
 
         made, checks = self.tree.explore(run)
-        moves = operation in _MOVES
-        if not (moves or (isinstance(made, Node) and _is_computed(made))):
+        if not (isinstance(made, Node) and _is_recorded(operation, made)):
             return Seen(None)
         return Seen(made.type, checks)
 
@@ -594,13 +623,18 @@ class Tape:
 
 def _name(operation: Any) -> str:
     """What an operation is called."""
-    if isinstance(operation, Named | Listed):
+    if isinstance(operation, Named | Listed | Placed):
         return _name(operation.operation)
+    if isinstance(operation, Formed):
+        return operation.form.op
     return getattr(operation, "__name__", "a result").strip("_")
 
 
-def _is_computed(made: Node) -> bool:
-    """Whether it is an operation's result: no operand itself, no constant, no window on one."""
+def _is_recorded(operation: Any, made: Node) -> bool:
+    """Whether a result is an operation's own: no operand itself, no constant, no window on one. Of
+    some operations it is recorded whatever it is."""
+    if operation in _MOVES or type(operation) is Formed:
+        return True
     if made.op == "input":
         return False
     while made.op in ("reshape", "permute", "expand", "slice"):

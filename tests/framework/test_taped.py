@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import stack.framework as ht
-from stack.framework import store
+from stack.framework import recorded, store
 from stack.recorder.tape import LONGEST
 
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -220,3 +220,107 @@ def test_recurrent_layers_are_on_the_tape_with_gradients_of_all_they_take(kind):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
     with ht.no_grad():
         assert ours(ht.zeros(0, 3, 5))[0].shape == (0, 3, 12)
+
+
+def test_a_cache_that_is_written_at_positions_stays_on_the_tape():
+    """Once such a step was: what a mask makes of positions follows from nothing, and comes again
+    with other numbers in it."""
+    inverse = np.float32([1.0, 0.25])
+    cache, steps = ht.zeros(2, 6, 2), []
+    keys = [ht.tensor(np.full((2, 1, 2), 1 + i, np.float32)) for i in range(6)]
+    angles = 1.0 / ht.tensor([1.0, 4.0])
+    wanted = np.zeros((2, 6, 2), np.float32)
+    for at in range(6):
+        place = ht.arange(at, at + 1)
+        turned = keys[at] * (place[:, None].float() * angles + ht.arange(2)).cos()
+        cache.index_copy_(1, place, turned)
+        seen = cache.masked_fill(~(ht.arange(6) <= place)[:, None], -1.0).sum(1)
+        if at > 2:  # the first one begins at 0, and the second one is the first that adds
+            steps.append(is_on_tape(cache) and is_on_tape(seen))
+        by = np.cos(np.float32(at) * inverse + np.float32([0, 1]))
+        wanted[:, at] = (1 + at) * by
+        now = np.where(np.arange(6)[:, None] <= at, wanted, -1).sum(1)
+        np.testing.assert_allclose(seen.numpy(), now, rtol=2e-6)
+    assert all(steps)
+    np.testing.assert_allclose(cache.numpy(), wanted, rtol=2e-6)
+
+
+def test_what_is_read_and_written_by_tensors_is_on_the_tape():
+    rows, columns = [2, 0, 2], [1, 3, 0]
+    for _ in range(3):
+        table, i, j = ht.tensor(DATA), ht.tensor(rows), ht.tensor(columns)
+        wanted, hit = DATA.copy(), DATA > 8
+        found = [table[i], table[:, j], table[i, j], table[..., j], table[None, i]]
+        assert all(map(is_on_tape, found))
+        table[i] = found[0] + 100
+        table[:, j] = 7
+        table[i, j] = ht.tensor([1.0, 2.0, 3.0])
+        table[ht.tensor(hit)] = -1.0
+        table[0] = 5
+        table[1:, 2] = 0.5
+        assert is_on_tape(table)
+        read = [wanted[rows], wanted[:, columns], wanted[rows, columns], wanted[:, columns]]
+        for x, y in zip(found, [*read, wanted[None, rows]], strict=True):
+            np.testing.assert_array_equal(x.numpy(), y)
+        wanted[rows] = wanted[rows] + 100
+        wanted[:, columns] = 7
+        wanted[rows, columns] = [1, 2, 3]
+        wanted[hit] = -1
+        wanted[0] = 5
+        wanted[1:, 2] = 0.5
+        np.testing.assert_array_equal(table.numpy(), wanted)
+
+
+def test_an_index_by_tensors_out_of_range_is_told_on_any_path():
+    table = ht.tensor(DATA)
+    for at in (1, 2, 3, -3, -4):
+        place = ht.tensor([0, at])
+        if -3 <= at < 3:
+            np.testing.assert_array_equal((table[place] * 3).numpy(), DATA[[0, at]] * 3)
+        else:
+            with pytest.raises(ht.RangeError):
+                (table[place] * 3).numpy()
+
+
+@pytest.mark.parametrize("ask", [True, False])
+def test_gradients_flow_by_places_and_through_constants_of_a_tape_before(ask):
+    """What is asked for between is appended to the next tape, with the constants in it."""
+    place = [2, 0, 2]
+    for _ in range(3):
+        found = []
+        for lib in (ht, torch):
+            x = lib.tensor(DATA, requires_grad=True)
+            line = lib.arange(4).float()
+            y = x[lib.tensor(place)] * (line + 1.0)
+            if ask:
+                y.detach().numpy()
+            (y * y * line).sum().backward()
+            found.append(x.grad.numpy())
+        np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_sizes_that_grow_are_no_paths_of_their_own(x):
+    """Positions of another size each time are made of nodes, as those that come once are."""
+    tree = recorded.tape_of(x.device).tape.tree
+    for n in range(1, 40):
+        line = ht.arange(n).float()
+        total = (x.sum() + line).sum()
+        np.testing.assert_allclose(total.numpy(), DATA.sum() * n + n * (n - 1) / 2, rtol=1e-6)
+    assert tree.points < 39, "but for a few that came before"
+
+
+def test_several_results_by_name_are_on_the_tape_with_their_gradients():
+    """Once the operation was seen to give them; what it gives for other operands is one value."""
+    data = np.random.default_rng(0).standard_normal((4, 9)).astype(np.float32)
+    for turn in range(3):
+        found = []
+        for lib in (ht, torch):
+            x = lib.tensor(data, requires_grad=True)
+            best, most, line = x.topk(3), x.max(1), x.sort(descending=True)
+            if turn and lib is ht:
+                assert all(map(is_on_tape, (*best, *most, *line, x.max())))
+            loss = (best.values**2).sum() + most.values.sum() * 2 + line[0][:, 2].sum() + x.max()
+            loss.backward()
+            found.append([x.grad, best[1], most.indices, line[1], best[0].detach()])
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)

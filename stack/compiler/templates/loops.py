@@ -71,10 +71,10 @@ NEAR = 4
 another one lies closer."""
 
 PAGE = 1 << 12
-"""Bytes that rows have at least to be read side by side: a processor fetches ahead within a page, so
-that shorter rows are better read as one run. Measured on Zen 3 by products of a row with matrices
-in memory: rows of 384 and 512 floats are read 1.5 and 1.2 times as fast one after the other, of 768
-alike, of 1024 and 2048 at 0.75."""
+"""Bytes that rows have at least to be read side by side: a processor fetches ahead within a page,
+so that shorter rows are better read as one run. Measured on Zen 3 by products of a row with
+matrices in memory: rows of 384 and 512 floats are read 1.5 and 1.2 times as fast one after the
+other, of 768 alike, of 1024 and 2048 at 0.75."""
 
 LEAST = 4
 """Elements that an axis has at least for tiles along two axes to pay."""
@@ -528,7 +528,7 @@ class _Loops:
                     for i in range(ROWS):
                         old = step(add(first, i), *old)
                 else:
-                    old = self.b.loop(first, end, 1, step, old)
+                    old = list(self.b.loop(first, end, 1, step, old))
                 store(s, 0, old)
 
             self._vector_chunk(scope, v, tile)
