@@ -43,12 +43,12 @@ def sample(what: str, items: Iterable[Item], count: int) -> list[Item]:
 
 
 def in_turn(units: Sequence[str]) -> set[str]:
-    """Of each two that follow each other one, so that neighbours, which are alike, take turns; all
-    with HAL_TEST_ALL=1."""
+    """Of each three that follow each other one, so that neighbours, which are alike, take turns;
+    all with HAL_TEST_ALL=1."""
     if os.environ.get("HAL_TEST_ALL") == "1":
         return {*units}
     own = stream("turns")
-    return {own.choice(units[i : i + 2]) for i in range(0, len(units), 2)}
+    return {own.choice(units[i : i + 3]) for i in range(0, len(units), 3)}
 
 
 VENDOR = sample("how a vendor begins", ("guide", *("trial",) * 3), 1)
