@@ -51,7 +51,7 @@ def in_turn(units: Sequence[str]) -> set[str]:
     return {own.choice(units[i : i + 3]) for i in range(0, len(units), 3)}
 
 
-VENDOR = sample("how a vendor begins", ("guide", *("trial",) * 3), 1)
-"""Which of two long ways to a device this run goes: what the guide says, in an environment of its
-own, or two small devices, one of which trains. The guide installs all anew, which takes three times
-as long and breaks more seldom."""
+VENDOR = sample("how a vendor begins", ("guide", *("levels",) * 3, *("training",) * 3), 1)
+"""Which of three long ways to a device this run goes: what the guide says, in an environment of its
+own, two small devices that reach their levels, or one of them that trains. The guide installs all
+anew, which takes three times as long and breaks more seldom."""

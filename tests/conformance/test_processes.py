@@ -15,6 +15,7 @@ from hal_conformance.plan import Choice, chosen
 from hal_conformance.results import RED, by_seed
 from hal_conformance.rig import Setting
 from tests.conformance.plugins import GOOD
+from tests.draw import sample
 
 STOPS = """
 import os, pathlib, time
@@ -46,7 +47,7 @@ def lives(pid):
         return False
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", sample("ends", (signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1))
 def test_a_run_that_is_ended_ends_its_children(site, tmp_path, how):
     site.install(f"stops{how:d}", STOPS)
     pid_file = tmp_path / "pid"

@@ -14,6 +14,7 @@ from hal.tile.node import Node, Type, toposort
 from stack import ops as g
 from stack.framework.expr import linear, spectral
 from stack.framework.expr.steps import BLOCK, BLOCKS, PANEL, STEPS_WRITTEN_OUT
+from tests.draw import sample
 
 N = STEPS_WRITTEN_OUT + 4
 RNG = np.random.default_rng(7)
@@ -69,7 +70,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sample("factors", CASES, 9))
 def test_values_and_gradients(name: str) -> None:
     run, arrays = CASES[name]
     mine = [ht.tensor(a.astype(np.float32), requires_grad=True) for a in arrays]

@@ -20,9 +20,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SAMPLE = 30
 pytestmark = pytest.mark.slow
-TAKES_LONG = pytest.mark.skipif(
-    "trial" not in VENDOR and "HAL_TRIAL_CASES" not in os.environ, reason="another run does this"
-)
+
+
+def drawn(way):
+    """A mark for what runs by turns."""
+    waits = way not in VENDOR and "HAL_TRIAL_CASES" not in os.environ
+    return pytest.mark.skipif(waits, reason="another run does this")
 
 
 SMALL = f"""
@@ -64,7 +67,7 @@ def test_it_is_small(name, most):
     assert sum(code_lines(file.read_text()) for file in files) <= most
 
 
-@TAKES_LONG
+@drawn("levels")
 @pytest.mark.parametrize(("name", "level"), [("trial0", "L0"), ("trial1", "L1")])
 def test_it_reaches_its_level(tmp_path, name, level):
     report = tmp_path / "report.json"
@@ -81,7 +84,7 @@ def test_it_reaches_its_level(tmp_path, name, level):
     assert table["summary"]["pass"] > (400 if count == "all" else SAMPLE // 3)
 
 
-@TAKES_LONG
+@drawn("training")
 def test_it_trains(tmp_path):
     """The first loss is near that of guessing, ln 256, and the third one is lower."""
     (tmp_path / "script.py").write_text(SMALL)
