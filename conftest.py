@@ -19,9 +19,13 @@ from tests.draw import SEED, in_turn  # before workers start, which inherit it
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test's first example compiles kernels, which takes as long as it takes; and how long it takes to
-# draw one says how busy the machine is.
+# draw one says how busy the machine is. The next commit draws others: 60 are enough for each.
 settings.register_profile(
-    "patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "patient",
+    settings(),
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("patient")
 
