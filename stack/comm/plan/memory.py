@@ -27,9 +27,11 @@ class RankMemory:
         if span.place is ChunkPlace.INPUT and self.shared:
             whole = range(span.start, span.start + span.count)
             return [self.result + self.shared[i] if i in self.shared else i for i in whole]
-        first = {ChunkPlace.INPUT: self.given, ChunkPlace.OUTPUT: self.result}.get(
-            span.place, self.scratch
-        )
+        first = self.scratch
+        if span.place is ChunkPlace.INPUT:
+            first = self.given
+        elif span.place is ChunkPlace.OUTPUT:
+            first = self.result
         return range(first + span.start, first + span.start + span.count)
 
 
