@@ -37,12 +37,11 @@ RUNS = {
     ),
     "the engine's memory": (
         Sanitizer.ADDRESS,
-        [f"{ENGINE}/test_{name}.py" for name in ("messages", "operations", "forged")],
+        [f"{ENGINE}/test_{name}.py" for name in ("messages", "operations")],
     ),
-    "the engine's threads": (
-        Sanitizer.THREAD,
-        [f"{ENGINE}/test_{name}.py" for name in ("messages", "forged")],
-    ),
+    "the engine's memory, by forged frames": (Sanitizer.ADDRESS, [f"{ENGINE}/test_forged.py"]),
+    "the engine's threads": (Sanitizer.THREAD, [f"{ENGINE}/test_messages.py"]),
+    "the engine's threads, by forged frames": (Sanitizer.THREAD, [f"{ENGINE}/test_forged.py"]),
     "the emulator's memory": (
         Sanitizer.ADDRESS,
         [f"{EMULATOR}/test_programs.py", f"{EMULATOR}/test_trouble.py"],
