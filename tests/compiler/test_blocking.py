@@ -1,19 +1,23 @@
 """What every choice of block sizes must satisfy, whatever the shape and the device."""
 
+from dataclasses import replace
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hal.core.description import SpaceKind
+from hal.core.description import MatrixUnit, SpaceKind
 from hal.core.dtypes import DType
 from stack.compiler.templates.blocking import (
     FAR_DEPTH,
     FAR_REUSE,
+    TILE_RATE,
     Blocks,
     MatmulShape,
     cache_nbytes,
     ceil_div,
     choose_blocks,
     register_tile,
+    unit_rate,
 )
 from tests.compiler.test_matmul import vector_device
 
@@ -110,3 +114,15 @@ def test_a_large_product_keeps_every_core_busy(instances):
 def test_a_small_product_is_not_cut_up():
     shape = MatmulShape(48, 64, 64, 64, "k", "n", DType.F32, DType.F32)
     assert programs(shape, choose_blocks(shape, vector_device())) == 48
+
+
+def test_a_unit_is_as_fast_as_the_device_says():
+    """Beside vectors; where it does not say, as fast as one that is known."""
+    unit = MatrixUnit(16, 16, 32, DType.BF16, DType.F32, rate=7e12)
+    shape = MatmulShape(1, 64, 64, 64, "k", "n", DType.BF16, DType.F32, together=2, tile=unit)
+    device = vector_device(32, 16, (32 << 10,), 4 << 20, 2)
+    measured = replace(device, dtypes={**device.dtypes, DType.F32: 9e11})
+    assert unit_rate(shape, measured) == 8
+    assert unit_rate(replace(shape, tile=replace(unit, rate=50e12)), measured) == 64
+    assert unit_rate(shape, device) == TILE_RATE
+    assert unit_rate(replace(shape, tile=None), measured) == 1

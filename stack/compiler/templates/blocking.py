@@ -6,6 +6,7 @@ computed meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -45,9 +46,9 @@ FAR_DEPTH = 384
 leaves the second cache, too, and sums more terms one after the other."""
 
 TILE_RATE = 16
-"""Multiply-adds of a unit of tile registers in the time of one of vector registers: AMX has 512
-products of bfloat16 in a cycle where AVX-512 has 32 of float32. Packing and starting cost so much
-more beside it."""
+"""Multiply-adds of a unit of tile registers in the time of one of vector registers, where a device
+does not say its rates: AMX has 512 products of bfloat16 in a cycle where AVX-512 has 32 of
+float32."""
 
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
@@ -260,6 +261,18 @@ def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:
     return max(1, info.limits.vector_nbytes // shape.accumulate.nbytes)
 
 
+def unit_rate(shape: MatmulShape, info: DeviceInfo) -> float:
+    """Multiply-adds of what the shape is computed by in the time of one of vector registers.
+    Packing and starting cost so much more beside a unit of tile registers. Rates are measured, so
+    that the nearest power of two is what does not differ from one start to the next."""
+    if not shape.tile:
+        return 1.0
+    by_vectors = info.dtypes.get(shape.accumulate, 0.0)
+    if not (by_vectors and shape.tile.rate):
+        return float(TILE_RATE)
+    return float(2 ** max(0, round(math.log2(shape.tile.rate / by_vectors))))
+
+
 def cache_nbytes(info: DeviceInfo, level: int) -> int:
     """The size of the nearest (0) or second (1) cache."""
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
@@ -294,7 +307,7 @@ def _estimated_time(
     shape: MatmulShape, info: DeviceInfo, blocks: Blocks, mp: int, np: int
 ) -> float:
     """Time of the whole grid when instances take turns on the device's cores."""
-    computed = mp * np / (TILE_RATE if shape.tile else 1)
+    computed = mp * np / unit_rate(shape, info)
     one = (computed + PACK_COST * (mp + np)) * shape.k + LAUNCH_COST
     programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
     waves = ceil_div(programs, max(1, info.limits.instances))

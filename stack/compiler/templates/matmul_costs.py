@@ -15,7 +15,6 @@ from stack.compiler.templates.blocking import (
     IN_FLIGHT,
     LAUNCH_COST,
     PACK_COST,
-    TILE_RATE,
     Blocks,
     MatmulShape,
     cache_nbytes,
@@ -27,6 +26,7 @@ from stack.compiler.templates.blocking import (
     round_up,
     scratch_budget,
     scratch_nbytes,
+    unit_rate,
 )
 from stack.compiler.templates.schedule import Schedule
 
@@ -69,7 +69,7 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
     spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
     step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
     if shape.tile:
-        step = sums / TILE_RATE
+        step = sums / unit_rate(shape, info)
     width = shape.packed.nbytes
     near, far = t.kc * t.nr * width, t.mc * t.kc * width
     step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
