@@ -1,7 +1,9 @@
 """What the README and the guides say can be done as they say it."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -119,5 +121,22 @@ def test_the_scripts_help_names_every_option_that_the_readme_uses(commands):
 
 def test_the_commands_that_continuous_integration_runs_are_targets():
     run = (ROOT / ".ci" / "run").read_text()
-    assert set(re.findall(r"^make ([a-z]+)", run, re.MULTILINE)) == {"lint", "test"}
+    assert set(re.findall(r"^(?:nice )?make ([a-z]+)", run, re.MULTILINE)) == {"lint", "test"}
     assert Path(ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("red", [(), ("lint",), ("test",), ("lint", "test")], ids=" ".join)
+def test_continuous_integration_is_red_where_linters_or_tests_are_and_shows_both(tmp_path, red):
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    fake = tmp_path / "make"
+    fails = "|".join(red) or "nothing"
+    fake.write_text(f"#!/bin/sh\necho made $1\ncase $1 in {fails}) exit 2;; esac\n")
+    fake.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    done = subprocess.run(
+        [tmp_path / ".ci" / "run"], env=os.environ | {"PATH": path},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode != 0) is bool(red)
+    assert done.stdout.splitlines()[1:] == ["made test", "made lint"]
