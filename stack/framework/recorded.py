@@ -34,7 +34,7 @@ from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import index
 from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
-from stack.framework.modes import autocast_dtype, grad_enabled
+from stack.framework.modes import autocast, autocast_dtype, grad_enabled
 from stack.framework.realize import isolate
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
@@ -107,6 +107,23 @@ def derivatives(y: Node, d: Node | None, *leaves: Node) -> tuple[Node | None, ..
     seed = g.full_like(y, 1) if d is None else d
     found = gradients([(y, seed)], set(leaves).__contains__)
     return tuple([found.pop(leaf, None) for leaf in leaves])
+
+
+class Casting(NamedTuple):
+    """An operation as it is under `autocast` to an element type."""
+
+    operation: Callable[..., Any]
+    dtype: DType
+
+    def __call__(self, *operands: Any) -> Any:
+        with autocast(self.dtype):
+            return self.operation(*operands)
+
+
+def _as_now(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation with what surrounds it."""
+    dtype = autocast_dtype()
+    return operation if dtype is None else Casting(operation, dtype)
 
 
 class _Check(NamedTuple):
@@ -369,7 +386,7 @@ class CellTape:
         """The number of an operation's result; -1 where it is not for this tape: more than its
         operands decides what it gives. Sets `tracked`."""
         at_a_place = expression in _AT_A_PLACE
-        if not (at_a_place or expression in recordable) or autocast_dtype() is not None:
+        if not (at_a_place or expression in recordable):
             return -1
         if len(self.tape.inputs) > self._looked:
             self._let_go()
@@ -389,6 +406,8 @@ class CellTape:
         if kwargs:
             operands = *operands, *kwargs.values()
             operation = Named(operation, tuple(kwargs))
+        if expression is not same and not at_a_place:
+            operation = _as_now(operation)
         return walk.operate(self, operation, *operands)
 
     def operated(self, operation: Any, *operands: Any) -> int:
@@ -489,11 +508,9 @@ class CellTape:
     ) -> list[int] | None:
         """As `operate`, for an operation that gives several values; None where it is not for this
         tape."""
-        if autocast_dtype() is not None:
-            return None
         if len(self.tape.inputs) > self._looked:
             self._let_go()
-        key = self._key(expression, args)
+        key = self._key(_as_now(expression), args)
         found = None if key is None else self.several(*key)
         return None if found is None or None in found else [n for n in found if n is not None]
 

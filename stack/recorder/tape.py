@@ -623,10 +623,10 @@ class Tape:
 
 def _name(operation: Any) -> str:
     """What an operation is called."""
-    if isinstance(operation, Named | Listed | Placed):
-        return _name(operation.operation)
     if isinstance(operation, Formed):
         return operation.form.op
+    if (inner := getattr(operation, "operation", None)) is not None:
+        return _name(inner)
     return getattr(operation, "__name__", "a result").strip("_")
 
 

@@ -324,3 +324,29 @@ def test_several_results_by_name_are_on_the_tape_with_their_gradients():
             found.append([x.grad, best[1], most.indices, line[1], best[0].detach()])
         for ours, theirs in zip(*found, strict=True):
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_is_under_autocast_is_on_the_tape_as_it_is_there(dtype):
+    """Also where it is made of nodes only when it is left, and where the same comes outside."""
+    rng = np.random.default_rng(2)
+    data, weight = (rng.standard_normal(s).astype(np.float32) for s in ((3, 4), (5, 4)))
+    for turn in range(3):
+        x, w = ht.tensor(data), ht.tensor(weight, requires_grad=True)
+        plain = ht.nn.functional.linear(x, w)
+        with ht.autocast(getattr(ht, dtype)):
+            y = ht.nn.functional.linear(x, w)
+            z = y.softmax(-1)
+        assert is_on_tape(y)
+        assert is_on_tape(z)
+        assert (plain.dtype, y.dtype, z.dtype) == (ht.float32, getattr(ht, dtype), ht.float32)
+        if turn == 2:
+            assert y.node.dtype is y.dtype
+        (z * plain).sum().backward()
+        narrow = {"bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+        v = torch.tensor(weight, requires_grad=True)
+        with torch.autocast("cpu", narrow):
+            wanted = torch.nn.functional.linear(torch.tensor(data), v).softmax(-1)
+        (wanted * torch.nn.functional.linear(torch.tensor(data), v)).sum().backward()
+        np.testing.assert_allclose(z.detach().numpy(), wanted.detach().float().numpy(), atol=2e-2)
+        np.testing.assert_allclose(w.grad.numpy(), v.grad.numpy(), atol=4e-2)

@@ -693,6 +693,8 @@ static PyObject *known(PyObject *module, PyObject *const *args, Py_ssize_t count
     Py_DECREF(device);
     if (PyErr_Occurred())
         return NULL;
+    if (casts > 0)
+        Py_RETURN_NOTIMPLEMENTED;
     if (own == NULL)
         Py_RETURN_NONE;
     if (PyList_Size(AT(AT(own, recording.tape), tape.inputs)) > PyLong_AsSsize_t(AT(own, recording.looked))) {
