@@ -120,7 +120,7 @@ class Casting(NamedTuple):
             return self.operation(*operands)
 
 
-def _as_now(operation: Callable[..., Any]) -> Callable[..., Any]:
+def _as_now(operation: Callable[..., Any]) -> Any:
     """The operation with what surrounds it."""
     dtype = autocast_dtype()
     return operation if dtype is None else Casting(operation, dtype)
