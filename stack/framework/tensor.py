@@ -843,6 +843,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         shown: Tensor | None = walk.view(index.getitem, self, place)
         if shown is None:
             place = _without_masks(place, self.device)
+            if (both := _in_two(place)) is not None:
+                return self[both[0]][both[1]]
             shown = _on_tape(index.getitem, (self, place), {})
         return _windows(index.getitem, (self, place), {}) if shown is None else shown
 
@@ -855,6 +857,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         if shown is not None and in_one and _geometry(shown) == _geometry(self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and shown.requires_grad)
+        elif not under_way and (both := _in_two(place)) is not None:
+            self[both[0]][both[1]] = value
         elif under_way or not self._set_on_tape(place, value):
             self._change(index.setitem, place, value)
 
@@ -1307,6 +1311,25 @@ def _check_like(target: Tensor, type: Type) -> None:
 
 def _is_mask(item: Any) -> builtins.bool:
     return isinstance(item, Tensor) and item.dtype is DType.BOOL
+
+
+def _in_two(place: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+    """An index of tensors beside numbers as what shows a window, and what is read in that; None for
+    any other one."""
+    if not isinstance(place, tuple) or not any(isinstance(x, Tensor) for x in place):
+        return None
+    whole = slice(None)
+    numbers = [(isinstance(x, slice) and x != whole) or _is_number(x) for x in place]
+    plain = [x is None or x is ... or isinstance(x, Tensor | slice) or _is_number(x) for x in place]
+    if not (any(numbers) and all(plain)):
+        return None
+    window = tuple([whole if isinstance(x, Tensor) else x for x in place])
+    rest = [x for x in place if not _is_number(x)]
+    return window, tuple([x if x is ... or isinstance(x, Tensor) else whole for x in rest])
+
+
+def _is_number(x: Any) -> builtins.bool:
+    return isinstance(x, builtins.int) and not isinstance(x, builtins.bool)
 
 
 def _without_masks(place: Any, device: str) -> Any:

@@ -251,6 +251,7 @@ def test_what_is_read_and_written_by_tensors_is_on_the_tape():
         table, i, j = ht.tensor(DATA), ht.tensor(rows), ht.tensor(columns)
         wanted, hit = DATA.copy(), DATA > 8
         found = [table[i], table[:, j], table[i, j], table[..., j], table[None, i]]
+        found += [table[1, j], table[1:, j], table[i, -1], table[None, ::2, j], table[..., 1:3][i]]
         assert all(map(is_on_tape, found))
         table[i] = found[0] + 100
         table[:, j] = 7
@@ -258,9 +259,13 @@ def test_what_is_read_and_written_by_tensors_is_on_the_tape():
         table[ht.tensor(hit)] = -1.0
         table[0] = 5
         table[1:, 2] = 0.5
+        table[2, j] = ht.tensor([-2.0, -3.0, -4.0])
+        table[:2, j] = 9
         assert is_on_tape(table)
         read = [wanted[rows], wanted[:, columns], wanted[rows, columns], wanted[:, columns]]
-        for x, y in zip(found, [*read, wanted[None, rows]], strict=True):
+        read += [wanted[None, rows], wanted[1, columns], wanted[1:, columns], wanted[rows, -1]]
+        read += [wanted[None, ::2, columns], wanted[..., 1:3][rows]]
+        for x, y in zip(found, read, strict=True):
             np.testing.assert_array_equal(x.numpy(), y)
         wanted[rows] = wanted[rows] + 100
         wanted[:, columns] = 7
@@ -268,6 +273,8 @@ def test_what_is_read_and_written_by_tensors_is_on_the_tape():
         wanted[hit] = -1
         wanted[0] = 5
         wanted[1:, 2] = 0.5
+        wanted[2, columns] = [-2, -3, -4]
+        wanted[:2, columns] = 9
         np.testing.assert_array_equal(table.numpy(), wanted)
 
 

@@ -43,6 +43,9 @@ def getitem(x: Node, index: Any) -> Node:
         elif isinstance(item, int):
             x = g.reshape(x, (*x.shape[:at], *x.shape[at + 1 :]))
             continue
+        elif isinstance(item, Node) and item.shape == ():  # as an int, whatever is beside it
+            x = take(x, item, at)
+            continue
         elif isinstance(item, Node):
             tensors.append((at, item))
         at += 1
