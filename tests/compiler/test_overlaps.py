@@ -72,7 +72,10 @@ def test_extremes_and_sums_of_windows_in_lanes_along_windows(taps: int, size: in
     ("rows", "columns", "side_by_side"),
     sample(
         "side by side",
-        [(512, 256, True), (514, 256, True), (511, 256, False), (514, 264, False)],
+        [
+            *((512, 1024, True), (514, 1024, True)),
+            *((511, 1024, False), (514, 1032, False), (512, 960, False)),
+        ],
         2,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import threading
 from collections.abc import Iterator
 
@@ -78,7 +79,7 @@ def test_the_last_thread_ends_the_pause() -> None:
             within.set()
             assert over.wait(60)
 
-    thread = threading.Thread(target=pause)
+    thread = threading.Thread(target=pause, daemon=True)
     thread.start()
     assert within.wait(60)
     with paused():
@@ -94,7 +95,8 @@ def test_a_forked_child_does_not_wait_for_threads_of_its_parent() -> None:
         child = os.fork()
         if not child:
             os._exit(0 if gc.isenabled() else 1)
-        assert os.waitpid(child, 0)[1] == 0
+        assert select.select([os.pidfd_open(child)], [], [], 60)[0]
+        assert os.waitpid(child, os.WNOHANG) == (child, 0)
         assert not gc.isenabled()
 
 
