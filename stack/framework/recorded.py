@@ -15,11 +15,11 @@ from __future__ import annotations
 import builtins
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any, NamedTuple, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
@@ -175,20 +175,27 @@ FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
 
-def _form(n: Node) -> Key | None:
+def _form(n: Node, others: Container[Node]) -> Key | None:
     """What a node is as an operation of numbers (`Formed`), where few nodes are behind it, and all
-    of them are constants, positions and what is computed of these, element by element."""
-    behind = list(toposort((n,)))
-    if len(behind) > MOST_BEHIND:
-        return None
-    slots: dict[Node, Node] = {}
-    for x in behind:
-        if x.op == "const":
-            slots[x] = g.input(len(slots), x.type)
-        elif x.op == "philox" or not (x.op == "arange" or (x.srcs and OPS[x.op].kind in _SIMPLE)):
+    of them are constants, positions and what is computed of these, element by element. None of
+    `others` is."""
+    behind, rest = {n}, [n]  # from the top: behind others there may be thousands
+    while rest:
+        x = rest.pop()
+        leaf = x.op in ("const", "arange")
+        if x in others:
             return None
+        if not leaf and (x.op == "philox" or not x.srcs or OPS[x.op].kind not in _SIMPLE):
+            return None
+        new = [s for s in dict.fromkeys(x.srcs) if s not in behind]
+        behind.update(new)
+        rest += new
+        if len(behind) > MOST_BEHIND:
+            return None
+    constants = [x for x in toposort((n,)) if x.op == "const"]
+    slots = {x: g.input(i, x.type) for i, x in enumerate(constants)}
     (form,) = substitute((n,), slots)
-    return Formed(form, tuple(slots.values())), *[number_key(x["value"]) for x in slots]
+    return Formed(form, tuple(slots.values())), *[number_key(x["value"]) for x in constants]
 
 
 def _is_list(x: Any) -> bool:
@@ -220,20 +227,8 @@ class CellTape:
 
     __slots__ = (
         *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_formed"),
-        *(
-            "_known",
-            "_looked",
-            "_parts",
-            "_serial",
-            "_steps",
-            "_stopped",
-            "device",
-            "engine",
-            "leaves",
-            "room",
-            "tape",
-        ),
-        "tracked",
+        *("_known", "_looked", "_others", "_parts", "_serial", "_steps", "_stopped"),
+        *("device", "engine", "leaves", "room", "tape", "tracked"),
     )
 
     def __init__(self, device: str) -> None:
@@ -255,6 +250,7 @@ class CellTape:
         self._known: dict[int, Node] = {}
         self._constants: set[int] = set()
         self._formed: dict[Node, int] = {}
+        self._others: WeakSet[Node] = WeakSet()
         self._serial = next(_serials)
         self._adopted: dict[CellTape, dict[int, int]] = {}
         self.leaves: dict[int, weakref.ref[Cell]] = {}
@@ -325,8 +321,9 @@ class CellTape:
         n = self._formed.get(node)
         if n is not None:
             return n
-        found = _form(node)
+        found = _form(node, self._others)
         if found is None:
+            self._others.add(node)
             return -1
         forms = _forms.setdefault(self._context, OrderedDict())
         first = forms.setdefault(found[0], self._serial)
