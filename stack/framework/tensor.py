@@ -46,7 +46,7 @@ from stack.framework.cell import (
     write,
 )
 from stack.framework.devices import NDArray, engine, engines, placed
-from stack.framework.errors import GradientError, TensorError, absent, where_called
+from stack.framework.errors import GradientError, RangeError, TensorError, absent, where_called
 from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
@@ -842,7 +842,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def __getitem__(self, place: Any) -> Tensor:
         shown: Tensor | None = walk.view(index.getitem, self, place)
         if shown is None:
-            place = _without_masks(place, self.device)
+            place = _without_masks(place, self)
             if (both := _in_two(place)) is not None:
                 return self[both[0]][both[1]]
             shown = _on_tape(index.getitem, (self, place), {})
@@ -851,7 +851,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
-        place = place if _is_mask(place) else _without_masks(place, self.device)
+        place = place if _is_mask(place) else _without_masks(place, self)
         shown = value if isinstance(value, Tensor) and value.link else None
         in_one = shown is not None and _place(shown)[0] is _place(self)[0]
         if shown is not None and in_one and _geometry(shown) == _geometry(self[place]):
@@ -1332,23 +1332,43 @@ def _is_number(x: Any) -> builtins.bool:
     return isinstance(x, builtins.int) and not isinstance(x, builtins.bool)
 
 
-def _without_masks(place: Any, device: str) -> Any:
-    """An index with the places where each mask holds instead; waits for their number."""
+def _check_masks(items: tuple[Any, ...], x: Tensor) -> None:
+    """Raise RangeError where a mask in an index of x is not as large as the axes that it is for."""
+    taken = [
+        i.ndim if _is_mask(i) else 0 if i is None or i is ... or isinstance(i, builtins.bool) else 1
+        for i in items
+    ]
+    at = 0
+    for number, item in enumerate(items):
+        if item is ...:
+            at = x.ndim - sum(taken[number + 1 :])
+        of = x.shape[at : at + taken[number]]
+        if _is_mask(item) and tuple(item.shape) != tuple(of):
+            raise RangeError(
+                f"a mask of {tuple(item.shape)} is not for axes {at} and on, of {tuple(of)}, of a "
+                f"tensor of {tuple(x.shape)}\n  called at {where_called()}"
+            )
+        at += taken[number]
+
+
+def _without_masks(place: Any, x: Tensor) -> Any:
+    """An index of x with the places where each mask holds instead; waits for their number."""
     if type(place) is builtins.int or type(place) is slice:
         return place
     items = place if isinstance(place, tuple) else (place,)
     if any(isinstance(item, np.ndarray) for item in items):
         items = tuple(
             [
-                Tensor(put(*host_array(x, None), device), device)
-                if isinstance(x, np.ndarray)
-                else x
-                for x in items
+                Tensor(put(*host_array(item, None), x.device), x.device)
+                if isinstance(item, np.ndarray)
+                else item
+                for item in items
             ]
         )
         place = items if isinstance(place, tuple) else items[0]
     if not any(map(_is_mask, items)):
         return place
+    _check_masks(items, x)
     found: list[Any] = []
     for item in items:
         if _is_mask(item):

@@ -99,3 +99,15 @@ def test_a_tensor_of_no_axes_in_an_index_is_a_number():
             found(torch, data, arrays, False), found(ht, data, arrays, False), strict=True
         ):
             np.testing.assert_array_equal(b, a)
+
+
+@pytest.mark.parametrize("items", [[0], [..., 0], [slice(None), 0], [None, 0, 1], [..., 0, None]])
+@pytest.mark.parametrize("size", [3, 6])
+def test_a_mask_that_is_not_as_large_as_its_axis_is_told(items, size):
+    mask = ht.tensor([True] * size)
+    place = tuple(mask if x == 0 and isinstance(x, int) else x for x in items)
+    x = ht.zeros(5, 4)
+    with pytest.raises(ht.RangeError, match=rf"a mask of \({size},\) is not for axes"):
+        x[place if len(place) > 1 else mask]
+    with pytest.raises(ht.TensorError, match="mask"):
+        x[place if len(place) > 1 else mask] = 1.0
