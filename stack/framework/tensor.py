@@ -1482,8 +1482,8 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
 
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
-    form = expression, *map(type, args), *kwargs
-    kind = _named.get(form)
+    named = _named.get(expression)
+    kind = None if named is None else named.get((*map(type, args), *kwargs))
     if kind is None and (found := _recorded(expression, args, kwargs)) is not None:
         return found
     if kind is not None and type(args[0]) is Tensor:
@@ -1498,12 +1498,12 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not isinstance(result, tuple):
         return tuple(parts)
     if expression in recordable:
-        _named[form] = type(result)
+        _named.setdefault(expression, {})[*map(type, args), *kwargs] = type(result)
     return type(result)(*parts)
 
 
-_named: dict[tuple[Any, ...], type] = {}
-"""What expressions of operands of such kinds gave: named tuples of tensors."""
+_named: dict[Callable[..., Any], dict[tuple[Any, ...], type]] = {}
+"""What expressions gave for operands of such kinds: named tuples of tensors."""
 
 
 def call_several(expression: Callable[..., Any], first: Tensor, *args: Any) -> tuple[Tensor, ...]:
