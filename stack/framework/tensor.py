@@ -1343,6 +1343,11 @@ def _check_masks(items: tuple[Any, ...], x: Tensor) -> None:
         if item is ...:
             at = x.ndim - sum(taken[number + 1 :])
         of = x.shape[at : at + taken[number]]
+        if _is_mask(item) and not item.ndim and x.ndim:
+            raise RangeError(
+                "a mask of no axes takes all or nothing of a tensor: use x[None] or x[None][:0]"
+                f"\n  called at {where_called()}"
+            )
         if _is_mask(item) and tuple(item.shape) != tuple(of):
             raise RangeError(
                 f"a mask of {tuple(item.shape)} is not for axes {at} and on, of {tuple(of)}, of a "

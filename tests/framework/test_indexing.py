@@ -111,3 +111,8 @@ def test_a_mask_that_is_not_as_large_as_its_axis_is_told(items, size):
         x[place if len(place) > 1 else mask]
     with pytest.raises(ht.TensorError, match="mask"):
         x[place if len(place) > 1 else mask] = 1.0
+
+
+def test_a_mask_of_no_axes_is_refused_where_there_are_some():
+    with pytest.raises(ht.RangeError, match=r"x\[None\]"):
+        ht.zeros(4, 5)[ht.tensor(True)]
