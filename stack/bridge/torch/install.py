@@ -28,6 +28,7 @@ from stack.bridge.torch import (
     ranges,
     rows,
     special,
+    vision,
 )
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import (
@@ -45,6 +46,8 @@ from stack.recorder.window import contiguous_strides
 
 _library = torch.library.Library("aten", "IMPL")
 _kept: list[Any] = [_library]
+_vision = torch.library.Library("torchvision", "IMPL")
+"""Which may be imported later, or not at all."""
 
 
 def install() -> None:
@@ -63,6 +66,8 @@ def install() -> None:
         if (overload or "default") not in operator.overloads():
             continue
         _forms(operator, overload or "default", row, own)
+    for name, kernel in vision.KERNELS.items():
+        _vision.impl(name, kernel, "PrivateUse1")
     for key in ("Conjugate", "Negative"):
         library = torch.library.Library("aten", "IMPL")
         _kept.append(library)
