@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from math import gcd, inf, nan, prod
+from math import gcd, inf, lcm, nan, prod
 from typing import Any, cast
 
 from hal.core.dtypes import DType
@@ -514,6 +514,28 @@ def _terms(found: Any, facts: Facts) -> Terms:
     return tuple(sorted(terms))
 
 
+def periods(sizes: Iterable[int]) -> dict[str, int]:
+    """Of each symbol of which some size has a quotient or remainder by plain numbers, after how
+    many of it they go on as before: between sizes so far apart they are sums of products."""
+    found: dict[str, int] = {}
+    for size in sizes:
+        given: object = size
+        if type(given) is Size:
+            _note_periods(given.terms, 1, found)
+    return found
+
+
+def _note_periods(terms: Terms, period: int, found: dict[str, int]) -> None:
+    for factors, _ in terms:
+        for atom in factors:
+            if not atom.left:
+                if period > 1:
+                    found[atom.name] = lcm(found.get(atom.name, 1), period)
+                continue
+            divisor = atom.right[0][1] if len(atom.right) == 1 and not atom.right[0][0] else 1
+            _note_periods(atom.left, period * abs(divisor), found)
+
+
 def equal(a: int, b: int) -> bool:
     """Whether two sizes are known to be equal; nothing is asked of them."""
     return terms_of(a) == terms_of(b)
@@ -697,6 +719,8 @@ def _divided(a: Any, b: Any, facts: Facts) -> Any:
     low, high = bounds(remainder)
     least, _ = bounds(_made(dict(right), facts))
     if low is not None and low >= 0 and high is not None and least is not None and high < least:
+        return quotient_of, remainder
+    if low is not None and low >= 0 and less(remainder, _made(dict(right), facts)):
         return quotient_of, remainder
     kept = terms_of(remainder)
     assert kept, "a remainder of nothing was returned before"

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -27,7 +27,7 @@ from stack.framework.cell import (
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import GradientError, TensorError, name_of, where_called
 from stack.framework.host import host_array
-from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
+from stack.framework.kinds import GENERALS, NO_STEPS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import (
     array_of,
     compute,
@@ -44,6 +44,7 @@ from stack.framework.tree import LEAF, flatten, unflatten
 from stack.framework.within import Values, forget, values_of
 from stack.runtime.engine import Engine
 from stack.runtime.families import Dynamic
+from stack.runtime.general import periods_of
 from stack.runtime.plan import Bound, Plan
 
 P = ParamSpec("P")
@@ -231,15 +232,19 @@ class Jitted(Generic[P, R]):
             rows.insert(0, tuple([type(v)(v + 1) for v in call.row]))
         return self._traced_for_many(call, kind, rows)
 
-    def _traced_for_many(self, call: Call, kind: Kind, rows: Sequence[Row]) -> Captured | None:
+    def _traced_for_many(
+        self, call: Call, kind: Kind, rows: Sequence[Row], steps: Mapping[str, int] = NO_STEPS
+    ) -> Captured | None:
         device = call.arguments[0].device if call.arguments else default_device()
         own: object = engine(device)
         if not isinstance(own, Engine):  # tests bring others
             return None
-        symbols = Symbols.of(call, rows, own.families.have_sizes)
+        symbols = Symbols.of(call, rows, own.families.have_sizes, steps)
         if symbols is None:
             self._notes.append(f"traced for {_shown(call)}: sizes of {device} are not data")
             return None
+        # The last trace is for whatever size there is.
+        may_step = not steps and len(kind.traces) < GENERALS - 1
         spec, arguments = call.with_values(symbols.values)
         dynamics: list[Dynamic] = []
 
@@ -248,6 +253,9 @@ class Jitted(Generic[P, R]):
             return self._function(*args, **kwargs)
 
         def make(device: str, request: GraphRequest) -> Plan | Bound:
+            found = symbols.common_steps(rows, periods_of(request)) if may_step else {}
+            if found:
+                raise _Steps(found)
             dynamic = own.dynamic(request, f"calls of {self._name} with other sizes or numbers")
             if dynamic is None:
                 raise _FixedSizes("these sizes cannot be data")
@@ -258,6 +266,8 @@ class Jitted(Generic[P, R]):
 
         try:
             captured = capture(self._name, traced, arguments, make, symbols.facts)
+        except _Steps as found:
+            return self._traced_for_many(call, kind, rows, found.steps)
         except Exception as error:  # noqa: BLE001 - the function may not take what stands for a number
             kind.fixed = f"with sizes or numbers as data: {type(error).__name__}: {error}"
             self._notes.append(f"traced for {_shown(call)}: {kind.fixed}")
@@ -268,6 +278,11 @@ class Jitted(Generic[P, R]):
         conditions = dynamics[0].conditions
         said = "".join(f"\n  if {c}" for c in conditions)
         varied = ", ".join(f"{name} = {row}" for name, row in symbols.facts.hints.items())
+        varied += "".join(
+            f", of sizes {step} * {name} + {rest}"
+            for name, (step, rest) in symbols.steps.items()
+            if step > 1
+        )
         self._notes.append(f"traced for many, here {varied}{said}")
         return kind.at(call.row)
 
@@ -294,6 +309,15 @@ class Jitted(Generic[P, R]):
 
 class _FixedSizes(Exception):
     """Sizes of a graph cannot be data."""
+
+
+class _Steps(Exception):
+    """Sizes are divided by plain numbers, as by strides: of those so many apart a graph is compiled
+    in which nothing is left to divide."""
+
+    def __init__(self, steps: Mapping[str, int]) -> None:
+        super().__init__(str(steps))
+        self.steps = steps
 
 
 def _shown(call: Call) -> str:

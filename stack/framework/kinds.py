@@ -8,8 +8,10 @@ left is its kind. Axes of 0 and 1, and the integers up to 1, belong to the kind.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import field, replace
+from math import gcd
+from types import MappingProxyType
 from typing import Any
 
 from hal.core.facts import dataclass
@@ -28,6 +30,7 @@ INSTANCES = 64
 """The plans that such a trace keeps, one for each sizes."""
 
 Row = tuple[float, ...]
+NO_STEPS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,18 @@ class Symbols:
     names: dict[str, int]
     """Where in the row each symbol is."""
     texts: dict[str, str]
-    """The name of each symbol by its text."""
+    """The name of each symbol by the text of what stands in the row."""
+    steps: dict[str, tuple[int, int]]
+    """Of each size what stands in the row: so many times its symbol, and a rest."""
 
     @staticmethod
-    def of(call: Call, rows: Sequence[Row], sizes: bool) -> Symbols | None:
+    def of(
+        call: Call, rows: Sequence[Row], sizes: bool, steps: Mapping[str, int] = NO_STEPS
+    ) -> Symbols | None:
         """Symbols for what differs between rows, the last of which is the call's; without `sizes`
-        for floats alone. Equal columns are one symbol. None where nothing may be one."""
-        facts, names = Facts(), dict[str, int]()
+        for floats alone. Equal columns are one symbol, of which those with a step stand for sizes
+        that are so many apart. None where nothing may be one."""
+        facts, names, found = Facts(), dict[str, int](), dict[str, tuple[int, int]]()
         known: dict[Hashable, Any] = {}
         out: list[Any] = []
         for i, column in enumerate(zip(*rows, strict=True)):
@@ -91,17 +99,38 @@ class Symbols:
             if key not in known:
                 name = f"s{len(names)}"
                 names[name] = i
-                whole = isinstance(value, int)
-                known[key] = facts.symbol(name, value, 2) if whole else facts.number(name, value)
+                if isinstance(value, int):
+                    step, rest = found[name] = steps.get(name, 1), value % steps.get(name, 1)
+                    least = 2 if step == 1 else 1
+                    known[key] = facts.symbol(name, value // step, least) * step + rest
+                else:
+                    known[key] = facts.number(name, value)
             out.append(known[key])
         texts = {str(symbol): f"s{i}" for i, symbol in enumerate(known.values())}
-        return Symbols(tuple(out), facts, names, texts) if names else None
+        return Symbols(tuple(out), facts, names, texts, found) if names else None
+
+    def common_steps(self, rows: Sequence[Row], periods: Mapping[str, int]) -> dict[str, int]:
+        """Of each size the greatest divisor of its period by which all rows leave the same rest,
+        where that is more than 1."""
+        found = {}
+        for name, period in periods.items():
+            column = [int(row[self.names[name]]) for row in rows]
+            step = gcd(period, *(n - column[-1] for n in column))
+            if step > 1:
+                found[name] = step
+        return found
 
     def match(self, row: Row) -> dict[str, float] | None:
         """The symbols' values in a row; None where others differ, too."""
-        values = {name: row[i] for name, i in self.names.items()}
+        given_by = {name: row[i] for name, i in self.names.items()}
+        values = dict(given_by)
+        for name, (step, rest) in self.steps.items():
+            value = given_by[name]
+            if step > 1 and (type(value) is not int or value % step != rest):
+                return None
+            values[name] = value // step
         for given, mine in zip(row, self.values, strict=True):
-            wanted = values[self.texts[str(mine)]] if is_symbolic(mine) else mine
+            wanted = given_by[self.texts[str(mine)]] if is_symbolic(mine) else mine
             if repr(wanted) != repr(given):
                 return None
         return values

@@ -15,6 +15,7 @@ from hal.core.dtypes import DType
 from hal.tile import numeric
 from hal.tile.node import Node
 from hal.tile.numeric import bounds
+from hal.tile.size import is_symbolic
 from stack import ops as g
 from stack.ir.pattern import capture, constant, number_of, op
 from stack.ir.rewrite import Rows
@@ -42,6 +43,8 @@ def _never_minus_zero(x: Node) -> bool:
 
 def _power_of_two(n: Node, x: Node, c: Node) -> Node | None:
     """x / c is exactly x * (1 / c) if 1 / c has no rounding and is a normal number."""
+    if is_symbolic(_number(c)):
+        return None
     value = float(_number(c))
     most = 2.0 ** min(14, n.dtype.bias - 1)
     if value == 0 or abs(frexp(value)[0]) != 0.5 or not 1 / most <= abs(value) <= most:
@@ -140,7 +143,9 @@ CASTS: Rows = (
 
 
 def _constants(n: Node) -> bool:
-    return all(number_of(s) is not None for s in n.srcs)
+    """Whether all operands are plain numbers: with one of a size only kernels can compute."""
+    found = [number_of(s) for s in n.srcs]
+    return all(value is not None and not is_symbolic(value) for value in found)
 
 
 def _number(n: Node) -> float | int | bool:

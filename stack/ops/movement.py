@@ -176,8 +176,10 @@ def _joined(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     need(len(srcs) > 0, "needs at least one operand")
     first = srcs[0]
     need_axis(axis, len(first.shape))
-    rest = {s.shape[:axis] + s.shape[axis + 1 :] for s in srcs if len(s.shape) == len(first.shape)}
-    if len(rest) != 1 or len({len(s.shape) for s in srcs}) != 1:
+    if len({len(s.shape) for s in srcs}) != 1:
+        raise GraphError("shapes have different numbers of axes")
+    rest = [s.shape[:axis] + s.shape[axis + 1 :] for s in srcs]
+    if any(other != rest[0] for other in rest):  # equal sizes may be other expressions
         raise GraphError(f"shapes differ outside axis {axis}")
     total = sum(s.shape[axis] for s in srcs)
     return first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
@@ -219,13 +221,12 @@ def _shifted_or_scattered(n: Node) -> Node:
 
 
 def overlaps_by_strides(n: Node) -> bool:
-    """Whether an `overlap_add` is a sum of few copies of whole strides of its windows; not where
-    sizes are data, whose strides are not known to be whole."""
-    shape = n.srcs[0].shape
-    if not all(map(is_fixed, (*shape, n["length"], n["stride"]))):
+    """Whether an `overlap_add` is a sum of few copies of whole strides of its windows; of a length
+    that is data where what its last stride has is known."""
+    taps, stride = n.srcs[0].shape[n["axis"] + 1], n["stride"]
+    if not (is_fixed(taps) and is_fixed(stride) and is_fixed(n["length"] % stride)):
         return False
-    few = shape[n["axis"] + 1] <= (_SHIFTS - 1) * n["stride"]
-    return bool(few and n["stride"] > 1 == n["dilation"])
+    return bool(taps <= (_SHIFTS - 1) * stride and stride > 1 == n["dilation"])
 
 
 def cropped_overlap(n: Node, start: int, stop: int) -> Node:

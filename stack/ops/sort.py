@@ -228,7 +228,7 @@ def _path(keys: Node, run: int | Node) -> Node:
         less = g.and_(g.lt(low, high), g.lt(right, left))
         return [g.where(more, g.add(middle, one), low), g.where(less, middle, high)]
 
-    most = run if isinstance(run, int) else keys.shape[1] // 2
+    most = int(run if isinstance(run, int) else keys.shape[1] // 2)
     bounds = [g.maximum(zero, g.sub(k, length)), g.minimum(k, length)]
     return _repeated(most.bit_length(), step, [keys, k, first, length], bounds)[0]
 

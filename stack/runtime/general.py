@@ -20,7 +20,7 @@ from typing import Any
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, node, substitute, toposort
-from hal.tile.size import Facts, Size, Values, is_symbolic
+from hal.tile.size import Facts, Size, Values, is_symbolic, periods
 from stack import ops as g
 from stack.compiler.program import (
     BufferRef,
@@ -135,6 +135,17 @@ def generalised(request: GraphRequest, rows: Sequence[Parts]) -> Sized:
     found = _rebuilt(request, facts if symbols else None, sizes, numbers)
     fixed = tuple((i, last.numbers[i]) for i, alike in enumerate(same) if alike)
     return Sized(found, facts, sizes, symbols, numbers, fixed)
+
+
+def periods_of(request: GraphRequest) -> dict[str, int]:
+    """`periods` of the sizes in a request."""
+    found = list[int]()
+    for n in toposort(request.outputs):
+        found += n.shape
+        for name in SIZED.get(n.op, ()):
+            own = n[name]
+            found += own if isinstance(own, tuple) else (own,)
+    return periods(found)
 
 
 def _dims(request: GraphRequest) -> list[bool]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
+from hal.tile.kernel import Gather
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
 from hal.tile.walk import defines, statements
@@ -99,3 +100,32 @@ def test_sums_for_each_tap_of_windows_in_lanes_along_the_windows(taps: int, size
     program = _same([g.reduce("sum", weighted, (0, 2))], [x, d])
     values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
     assert {n.shape for n in values if n.dtype is DType.F32 and n.shape} == {(8,)}
+
+
+def test_what_is_the_same_along_a_padded_axis_is_read_once_for_all_of_it() -> None:
+    """A channel's own numbers, where an image's edges are zero: no element asks whether it is one
+    of them."""
+    x, scale = g.input(0, Type((4, 30, 30), DType.F32)), g.input(1, Type((4,), DType.F32))
+    scaled = g.mul(x, g.sqrt(g.expand(g.reshape(scale, (4, 1, 1)), x.shape)))
+    padded = g.pad(scaled, (0, 1, 1), (0, 1, 1))
+    seen = g.window(g.window(padded, 2, 3), 1, 3)
+    given = [np.ones((4, 30, 30), np.float32), np.array([1, 4, 9, 16], np.float32)]
+    (found,), program = run_lowered([g.reduce("sum", seen, (2, 4))], [x, scale], given)
+    counts = np.pad(np.full((28, 28), 9.0), 1, constant_values=6.0)
+    counts[::29, ::29] = 4
+    wanted = counts * np.sqrt(given[1]).reshape(4, 1, 1)
+    np.testing.assert_array_equal(found.reshape(4, 30, 30), wanted)
+    every = [s for call in program.calls for s in statements(call.kernel.body)]
+    assert len({s.memory for s in every if isinstance(s, Gather)}) <= 1, "the image alone"
+
+
+@pytest.mark.parametrize("place", [2, -1, 3, 1 << 40])
+def test_an_edge_does_not_hide_that_a_place_is_out_of_range(place: int) -> None:
+    """It is one number for all elements, and lies along no axis."""
+    x, at = g.input(0, Type((3, 6), DType.F32)), g.input(1, Type((), DType.I64))
+    row = g.gather(x, g.reshape(at, (1,)), 0)
+    out = g.contiguous(g.pad(row, (0, 2), (0, 5)))
+    given = [np.arange(1, 19, dtype=np.float32).reshape(3, 6), np.array(place)]
+    (found,), _ = run_lowered([out], [x, at], given)
+    wanted = given[0][place] if place == 2 else np.zeros(6)
+    np.testing.assert_array_equal(found[0], np.pad(wanted, (2, 5)))

@@ -75,15 +75,45 @@ def slope_of_weights(n):
     return (g.matmul(g.reshape(d, (4, 2 * n * n)), columns),), (x, d)
 
 
+def added_windows(n):
+    """The gradient of windows of three by twos, with an edge, of an even size."""
+    d = g.input(0, Type((5, n, 3), F32))
+    return (g.slice_axis(g.overlap_add(d, 1, 2 * n + 1, 2), 1, 1, 2 * n + 1),), (d,)
+
+
+def taps(n):
+    """Sums of windows, each of a row's own factor, of an image with edges."""
+    x, w = g.input(0, Type((3, n, n), F32)), g.input(1, Type((3,), F32))
+    scaled = g.mul(x, g.expand(g.reshape(w, (3, 1, 1)), x.shape))
+    seen = g.reshape(windows(scaled, 1), (3, 9, n, n))
+    return (g.reduce("sum", seen, (1,)),), (x, w)
+
+
+def channels(n):
+    """A product whose depth is a number of channels and the taps of each."""
+    x, w = g.input(0, Type((n, 20, 20), F32)), g.input(1, Type((5, n * 9), F32))
+    seen = g.reshape(windows(x, 1), (n * 9, 400))
+    return (g.matmul(w, seen),), (x, w)
+
+
+def moved_far(n):
+    """Neighbours of the result are n squared elements apart."""
+    x = g.input(0, Type((2, 40, n, n), F32))
+    return (g.contiguous(g.permute(x, (0, 2, 3, 1))),), (x,)
+
+
 PRODUCTS = [convolved, convolved_by_two, slope_of_weights]
 
 
-@pytest.mark.parametrize("graph", [biased, picked, normed, turned, columns, *PRODUCTS])
-def test_nothing_is_written_behind_an_axis(graph):
+MOVED = [added_windows, taps, channels, moved_far]
+
+
+@pytest.mark.parametrize("graph", [biased, picked, normed, turned, columns, *PRODUCTS, *MOVED])
+def test_nothing_is_read_or_written_behind_an_axis(graph):
     draw = stream(f"sized {graph.__name__}")
     facts = Facts()
     hint, others = draw.choice((33, 40)), (33, 16, draw.randint(2, 24))
-    if graph in PRODUCTS:  # a place's end may depend on whether a size is even
+    if graph in (*PRODUCTS, *MOVED):  # a place's end may depend on whether a size is even
         hint = draw.randint(5, 11)
         others = hint + 6, hint - 2
     outputs, inputs = graph(facts.symbol("n", hint, 2))

@@ -405,3 +405,51 @@ def test_attention_has_its_kernels_at_any_length():
             np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
     assert step.traced == 2
     assert launches == launches[:1] * 4, "products and a softmax would be more"
+
+
+def image_step(lib, size_of):
+    """Strides, pools and their opposites, with their gradients."""
+    functional = lib.nn.functional
+
+    def step(x, w, up):
+        x, w = (1 * x).detach().requires_grad_(), (1 * w).detach().requires_grad_()
+        seen = functional.conv2d(x, w, stride=2, padding=1)
+        seen = functional.max_pool2d(functional.relu(seen), 3, 2, 1)
+        wide = functional.conv_transpose2d(seen, up, stride=2)
+        wide = functional.interpolate(wide, size_of(x), mode="bilinear")
+        near = functional.interpolate(functional.avg_pool2d(x, 2), scale_factor=2)
+        both = lib.cat([wide, near], 1)
+        means = functional.adaptive_avg_pool2d(both, 2)
+        ((both * both).mean() + (means * means).sum()).backward()
+        return means.detach(), x.grad, w.grad
+
+    return step
+
+
+@pytest.mark.slow
+def test_images_of_like_multiples_have_one_trace_and_all_agree_with_pytorch(engine):
+    rng = np.random.default_rng(draw.stream("images").randrange(1 << 32))
+    mine = ht.jit(image_step(ht, lambda x: x.shape[2:]))
+    other = image_step(torch, lambda x: x.shape[2:])
+    for number, size in enumerate((16, 24, 40, 32, 20, 18, 30)):
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+        if number == 4:
+            assert mine.traced == 2, mine.explain()
+            assert engine.families.compiled == compiled
+            assert "of sizes" in mine.explain()
+        shapes = (2, 3, size, size), (4, 3, 3, 3), (4, 2, 2, 2)
+        given = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+        found = mine(*given)
+        wanted = other(*map(torch.from_numpy, given))
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
+    assert mine.traced <= 4
+
+
+def test_what_is_put_in_order_may_fill_its_runs():
+    """A size that is a power of two after others that are none."""
+    ordered = ht.jit(lambda x: x.sort(-1)[0])
+    for n in (100, 300, 77, 1024, 512, 64):
+        x = np.random.default_rng(n).standard_normal((2, n)).astype(np.float32)
+        np.testing.assert_array_equal(ordered(x).numpy(), np.sort(x, -1))

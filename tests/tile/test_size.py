@@ -17,6 +17,7 @@ from hal.tile.size import (
     is_one,
     known_divisor,
     may_be_positive,
+    periods,
 )
 
 
@@ -138,3 +139,20 @@ def test_in_a_kernel_a_size_is_a_scalar_parameter():
     size = facts.size("n0")
     assert type(size) is Size
     assert size == 4 * a
+
+
+def test_periods_tell_after_how_many_a_size_goes_on_as_before():
+    facts = Facts()
+    a, b = facts.symbol("a", 17, 2), facts.symbol("b", 8, 2)
+    quarter = ((a + 1) // 2 + 1) // 2
+    assert periods([a * b + 3, 7]) == {}
+    assert periods([quarter * b, a % 3]) == {"a": 12}
+    assert periods([a // b]) == {}
+
+
+def test_a_size_by_one_that_is_known_to_be_larger_is_nothing():
+    facts = Facts()
+    a = facts.symbol("a", 3, 2)
+    assert divmod(a, 2 * a) == (0, a)
+    assert divmod(3 * a + 1, 2 * a)[0].hint == 10 // 6
+    assert not facts.conditions

@@ -89,6 +89,12 @@ def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
     return axes_of(*(g.value for g in guards))
 
 
+def _share_axes(a: Affine, b: Affine) -> bool:
+    """Whether two values depend on a loop axis, or on an element of data, that is the same."""
+    either, other = ({*axes_of(x), *(axis for axis, _ in x.terms)} for x in (a, b))
+    return not either.isdisjoint(other)
+
+
 class Walk(Wants):
     """Expressions of graph nodes at given indices; `homes` are the nodes that have buffers.
 
@@ -115,11 +121,11 @@ class Walk(Wants):
         found = self._reads.get(key)
         if found is None:
             offset = self._homes[n].offset(index, self.regroup)
-            found = self._kept(
-                self._reads,
-                key,
-                Read(n.dtype, axes_of(offset) | _guard_axes(guards), n, offset, guards),
-            )
+            # Where an element lies along other axes than a guard's it is there for all of these:
+            # what selects it has the guard.
+            own = tuple(g for g in guards if _share_axes(offset, g.value))
+            axes = axes_of(offset) | _guard_axes(own)
+            found = self._kept(self._reads, key, Read(n.dtype, axes, n, offset, own))
         return found
 
     def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:

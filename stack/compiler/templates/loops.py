@@ -187,10 +187,10 @@ class _Loops:
         reduced = [a for a in axes if a in self.space.reduced]
         for apart, those in ((NEAR, self.space.parallel), (1, reduced)):
             for axis in reversed(those):
-                steps = [abs(at.coefficient(axis)) for at in found]
-                if not (is_fixed(axis.size) and axis.size >= lanes and all(map(is_fixed, steps))):
+                steps = [at.coefficient(axis) for at in found]
+                if hint(axis.size) < lanes or not all(map(is_fixed, steps)):
                     continue
-                if 0 < max(steps) <= apart:
+                if 0 < max(map(abs, steps)) <= apart:
                     return axis
         return last
 
@@ -241,8 +241,11 @@ class _Loops:
         of the nearest cache, or for the sets of it in which they lie."""
         inside = self.rows[self.rows.index(row) + 1 :]
         lines = hint(prod([v.size, *(a.size for a in inside if at.coefficient(a) != 0)]))
-        step = hint(at.coefficient(v)) * dtype.nbytes
+        coefficient = at.coefficient(v)
+        step = hint(coefficient) * dtype.nbytes
         sets = SETS // gcd(SETS, abs(step) // LINE) if step % LINE == 0 else SETS
+        if not is_fixed(coefficient):
+            sets = 1  # as it is where sizes are large powers of two
         cached = cache_nbytes(self.emission.info, 0) // (2 * LINE)
         return bool(lines > min(cached, sets * cached // SETS))
 

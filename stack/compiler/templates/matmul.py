@@ -270,10 +270,21 @@ class _MatmulTemplate:
         self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
     ) -> None:
         s, t, b = self.shape, self.blocks, self.b
-        in_runs = is_fixed(s.m_run) and (divides(t.mr, s.m_run) or t.mr <= s.m_run + 1)
-        in_runs &= s.together == 1
-        if self.p.steady_a is not None and in_runs:
-            self._pack_windows(self.p.steady_a, block, panels, i0, rows, k0, depth)
+        steady = self.p.steady_a if s.together == 1 else None
+        if steady is not None and (divides(t.mr, s.m_run) or t.mr <= hint(s.m_run) + 1):
+            windows = functools.partial(self._pack_windows, steady, block, panels, i0, rows, k0)
+            if divides(t.mr, s.m_run) or is_fixed(s.m_run):
+                windows(depth)
+                return
+            # Of a size that is data it is found when the kernel runs whether runs are long enough.
+            long = binary("le", index(t.mr - 1), s.m_run)
+            with b.when(long):
+                windows(depth)
+            with b.when(unary("not", long)):
+                self._pack_a_by_runs(block, panels, i0, rows, k0, depth)
+            return
+        if s.m_run and not divides(t.mr, s.m_run):
+            self._pack_a_by_runs(block, panels, i0, rows, k0, depth)
             return
 
         def row(i: Node, r: Node, kk: Node, at: Place, most: Node | None = None) -> None:
@@ -281,19 +292,6 @@ class _MatmulTemplate:
             limits = left_of(s.m, m, t.mr), at_most(left_of(s.k, k, t.kt), most)
             loaded = self.p.load_a(b, block.batch, m, at, (1, t.kt), limits)
             self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
-
-        def piece(kk: Node, i: Node, r: Node, most: Node | None) -> None:
-            """What is in a column of a panel from r on, up to `most` elements of it."""
-            m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
-            limits = at_most(left_of(s.m, m, t.mr), most), left_of(s.k, k, t.kt)
-            loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
-            self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed), most)
-
-        def panel_by_runs(i: Node) -> None:
-            def run(r: Node, most: Node) -> None:
-                b.loop(0, depth, 1, lambda kk: piece(kk, i, r, most))
-
-            self._each_run(add(add(block.m0, i0), i), t.mr, s.m_run, run)
 
         def rows_of(i: Node) -> None:
             def line(r: Node) -> None:
@@ -304,18 +302,16 @@ class _MatmulTemplate:
 
             b.loop(0, t.mr, 1, line)
 
-        if s.m_run and not divides(t.mr, s.m_run):
-            b.loop(0, rows, t.mr, panel_by_runs)
-            return
         if self._a_by_rows:
             b.loop(0, rows, t.mr, rows_of)
             return
         if self.p.a_uneven:
-            first, whole = index(0), None
-            b.loop(
-                *(0, depth, 1),
-                lambda kk: b.loop(0, rows, t.mr, lambda i: piece(kk, i, first, whole)),
-            )
+            start = add(block.m0, i0)
+
+            def column(kk: Node, i: Node) -> None:
+                self._pack_column(block, panels, start, i, index(0), add(k0, kk), kk, None)
+
+            b.loop(0, depth, 1, lambda kk: b.loop(0, rows, t.mr, lambda i: column(kk, i)))
             return
 
         def tile(i: Node, kk: Node) -> None:
@@ -329,6 +325,42 @@ class _MatmulTemplate:
             whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
 
         self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
+
+    def _pack_a_by_runs(
+        self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
+    ) -> None:
+        """Pack rows of A that lie in runs, panel by panel, each part of one run."""
+        s, t, b, start = self.shape, self.blocks, self.b, add(block.m0, i0)
+
+        def panel(i: Node) -> None:
+            def run(r: Node, most: Node) -> None:
+                def column(kk: Node) -> None:
+                    self._pack_column(block, panels, start, i, r, add(k0, kk), kk, most)
+
+                b.loop(0, depth, 1, column)
+
+            self._each_run(add(start, i), t.mr, s.m_run, run)
+
+        b.loop(0, rows, t.mr, panel)
+
+    def _pack_column(
+        self,
+        block: _Block,
+        panels: Memory,
+        start: Node,
+        i: Node,
+        r: Node,
+        k: Node,
+        kk: Node,
+        most: Node | None,
+    ) -> None:
+        """What is in column kk of a panel, which is k of A, from r on, up to `most` elements of
+        it; the panel is that of row start + i."""
+        s, t = self.shape, self.blocks
+        m = add(add(start, i), r)
+        limits = at_most(left_of(s.m, m, t.mr), most), left_of(s.k, k, t.kt)
+        loaded = self.p.load_a(self.b, block.batch, m, k, (t.mr, 1), limits)
+        self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed), most)
 
     def _pack_windows(
         self,

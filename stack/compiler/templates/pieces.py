@@ -209,7 +209,8 @@ def _only_read(e: Expr) -> Read | None:
     """The one read that an operand is, but for casts, and for edges that are zero as what a read
     leaves out is."""
     if isinstance(e, Select) and not e.fill:
-        return _only_read(e.value)
+        found = _only_read(e.value)
+        return found if found is not None and set(e.guards) <= set(found.guards) else None
     if isinstance(e, Apply) and e.node.op == "cast":
         return _only_read(e.args[0])
     return e if isinstance(e, Read) else None

@@ -91,8 +91,7 @@ def with_uneven_rows(ops: Operands) -> Operands:
     left, right = ops.product.srcs
     longer = not _is_uneven(ops.a, ops.m) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
     turned = _is_uneven(ops.b, ops.n) and longer
-    # Where sizes are data, runs begin within tiles, which costs more in rows than in columns.
-    if turned and left.dtype is right.dtype and is_fixed(ops.n[-1].size):
+    if turned and left.dtype is right.dtype:
         ops = replace(ops, a=ops.b, b=ops.a, m=ops.n, n=ops.m)
     if not _is_uneven(ops.a, ops.m):
         return ops
@@ -228,7 +227,7 @@ def _steady(
 ) -> Steady | None:
     """How columns of windows are loaded: the depth without the axes that are uneven, or along
     which edges lie."""
-    if not (template.uneven_rows and shape.m_run and all(is_fixed(a.size) for a in ops.k)):
+    if not (template.uneven_rows and shape.m_run):
         return None
     cut = _steady_part(ops.a, ops.k)
     if cut is None:
@@ -295,7 +294,7 @@ def _steady_part(e: Expr, group: Group) -> tuple[int, int] | None:
     best: tuple[int, tuple[int, int]] | None = None
     for at in range(1, len(group)):
         for along, part in enumerate((group[:at], group[at:])):
-            size = prod(a.size for a in part)
+            size = hint(prod(a.size for a in part))
             if not _is_uneven(e, part) and (best is None or size > best[0]):
                 best = size, (at, along)
     return None if best is None else best[1]

@@ -17,6 +17,8 @@ from stack.framework.expr.public import layer
 from stack.framework.expr.windows import each
 
 MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
+SMALL = 1 << 10
+"""Below which a fraction's denominator is small: such products with sizes are not rounded."""
 _RANK = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 
 
@@ -44,7 +46,7 @@ def interpolate(
     else:
         assert scale_factor is not None, "checked above"
         scales = [scale_factor] * d if isinstance(scale_factor, int | float) else [*scale_factor]
-        wanted = [math.floor(n * s) for n, s in zip(sizes, scales, strict=True)]
+        wanted = [_scaled(n, s) for n, s in zip(sizes, scales, strict=True)]
         factors = [None] * d if recompute_scale_factor else [float(s) for s in scales]
     if min((*sizes, *wanted)) < 1:
         raise TensorError(f"{text(input)} at sizes {wanted}: each is at least 1")
@@ -58,6 +60,13 @@ def interpolate(
         else:
             x = _between(x, 2 + i, out, step, bool(align_corners), mode == "bicubic")
     return g.cast(x, input.dtype)
+
+
+def _scaled(n: int, scale: float) -> int:
+    """floor(n * scale); by whole numbers where the scale is a fraction of small ones, so that n may
+    be known only when a plan runs."""
+    above, below = scale.as_integer_ratio() if math.isfinite(scale) else (0, SMALL)
+    return n * above // below if below < SMALL else math.floor(n * scale)
 
 
 def _nearest(x: Node, a: int, out: int, step: float, offset: float) -> Node:
