@@ -184,7 +184,7 @@ def order_clusters(
     if templates.attention is not None and not has_gradients(prepared.outputs):
         found = fold(prepared.outputs, suits=lambda n: templates.suits(n, info))
         prepared = replace(prepared, outputs=found)
-    fusion, temps = fuse(prepared)
+    fusion, temps = fuse(prepared, moves=templates.loops.squares)
     order, copied = update_in_place(prepared, fusion)
     stored = stored_roots(prepared, fusion)
     take_over(prepared, fusion, order, stored)

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hal.tile.node import Node
 from hal.tile.size import equal, hint
-from stack.compiler.graph.access import Materialise, Split
+from stack.compiler.graph.access import Axis, Materialise, Split
 from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
+from stack.compiler.graph.ordered import Ordered, read_ordered
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows, same_domain
 from stack.compiler.graph.turns import in_turns
@@ -29,7 +30,8 @@ class Fusion:
     """Clusters of a graph's roots, built by adding one root after the other.
 
     `alone` holds the cluster of each computed root on its own, in topological order; `needs` the
-    roots that each root reads; `updates` the root that takes the place of an input, with the input.
+    roots that each root reads; `updates` the root that takes the place of an input, with the input;
+    `moves` says whether a scatter is to write its result in other orders, too.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class Fusion:
         needs: Mapping[Node, list[Node]],
         homes: dict[Node, Home],
         updates: Iterable[tuple[Node, Node]] = (),
+        *,
+        moves: bool = False,
     ) -> None:
-        self.homes, self.needs = homes, needs
+        self.homes, self.needs, self._moves = homes, needs, moves
         # Kernels of plain loops write in place what they read. Others may have to write it beside
         # the input, to be copied: an optimizer's step in a product all weights and moments.
         self._in_place = {
@@ -123,6 +127,8 @@ class Fusion:
 
     def _joins(self, root: Node, cluster: Cluster) -> bool:
         domain = common_domain(root, cluster)
+        if cluster.kind == "scatter" and not (domain is not None and self._takes(root, cluster)):
+            return False
         if domain is None or len(cluster.roots) >= MOST_ROOTS:
             return False
         others = {c for need in self.needs[root] for c in self.producers(need)} - {cluster}
@@ -153,6 +159,13 @@ class Fusion:
     def _settled(self, cluster: Cluster, domain: Domain, roots: list[Node]) -> Nest | None:
         nest = settle(cluster.kind, domain, roots, self.homes)
         return nest if isinstance(nest, Nest) and nest.is_local() else None
+
+    def _takes(self, root: Node, cluster: Cluster) -> bool:
+        """Whether a scatter can write its result where the root's elements are."""
+        if not self._moves:
+            return False
+        found = read_ordered([*cluster.roots, root], self.homes)
+        return isinstance(found, Ordered) and found.addressed(root, Axis(1)) is not None
 
     def _reads_part(self, roots: list[Node]) -> bool:
         """Whether one of the roots reads a buffer that another one fills in part."""
@@ -232,11 +245,9 @@ def _turns(awaited: Mapping[Node, int], needs: Mapping[Node, list[Node]]) -> dic
 def common_domain(root: Node, cluster: Cluster) -> Domain | None:
     """The domain of the cluster with the root in it, None if there is none."""
     domain, total = cluster.domain, elements(cluster.domain)
-    if cluster.kind == "matmul":
-        own = (
-            equal(root.type.size, total)
-            or moved_from(root, set(cluster.roots).__contains__, "matmul")[0] in cluster.roots
-        )
+    if cluster.kind in ("matmul", "scatter"):
+        source, _ = moved_from(root, set(cluster.roots).__contains__, cluster.kind)
+        own = source in cluster.roots or (cluster.kind == "matmul" and equal(root.type.size, total))
         return domain if root.op != "reduce" and own else None
     if cluster.kind != "loops":
         return None

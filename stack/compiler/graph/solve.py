@@ -15,8 +15,9 @@ from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, pla
 from stack.compiler.program import GraphRequest, NeedsPlainSizes
 
 
-def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
-    """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
+def fuse(request: GraphRequest, *, moves: bool = False) -> tuple[Fusion, list[int]]:
+    """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries. With
+    `moves` scatters write their results in other orders.
 
     What cannot be expressed gets a buffer, and the choice of roots starts again; what does not see
     the new buffers stays. Raises NeedsPlainSizes where sizes are data and that does not help.
@@ -43,7 +44,8 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
         wanted = _add_missing(alone, computed, homes)
         if not wanted:
             updates = [(base(request.outputs[o]), request.inputs[i]) for o, i in request.updates]
-            return Fusion({root: alone[root] for root in computed}, needs, homes, updates), temps
+            own = {root: alone[root] for root in computed}
+            return Fusion(own, needs, homes, updates, moves=moves), temps
         if wanted <= extra:
             said = f"views that cannot be read even from buffers: {wanted}"
             raise AssertionError(said) if request.facts is None else NeedsPlainSizes(said)
@@ -96,7 +98,7 @@ def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Mat
         case "attention":
             found = read_attention(cluster, homes)
         case "scan" | "scatter":
-            found = read_ordered(root, homes)
+            found = read_ordered([root], homes)
     return found if isinstance(found, Materialise) else cluster
 
 

@@ -278,6 +278,13 @@ def cache_nbytes(info: DeviceInfo, level: int) -> int:
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
 
 
+def near_nbytes(info: DeviceInfo) -> int:
+    """Scratch memory that the second cache holds: at most half of what there is, since a lowering
+    may need some for itself."""
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return min(cache_nbytes(info, 1), space.nbytes // 2) if space is not None else 0
+
+
 def even_sizes(extent: int, tile: int) -> Iterator[int]:
     """Multiples of the tile that equal parts of the extent need, for numbers of parts that grow
     ever faster."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from math import prod
 
 from hal.core.description import DeviceInfo
@@ -254,16 +254,17 @@ class Emitter:
         return _Job(name_of(cluster), None, signature, own, homes, {}, emit)
 
     def _ordered(self, cluster: Cluster) -> _Job:
-        (root,) = cluster.roots
-        found, body = read_ordered(root, self.homes), _ORDERED[root.op]
+        found, body = read_ordered(cluster.roots, self.homes), _ORDERED[cluster.kind]
         assert isinstance(found, Ordered), f"read before: {found}"
+        stored = {n: at for n, at in found.written.items() if n in self.stored}
+        found = replace(found, written=stored)
         signature = Signature(self.homes, self.buffers.dtypes)
-        signature.ordered(found, self.homes[root])
+        signature.ordered(found)
 
         def emit(emission: Emission) -> Grid:
             return body(found, emission)
 
-        own = frozenset((root,))
+        own = frozenset(cluster.roots)
         return _Job(name_of(cluster), None, signature, own, self.homes, {}, emit)
 
 

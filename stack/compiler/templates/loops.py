@@ -14,18 +14,20 @@ from dataclasses import replace
 from math import gcd, inf, prod
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.core.values import Grid
-from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
+from hal.tile.build import add, arange, binary, broadcast, cast, const, mul, reduce, sub, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
-from stack.compiler.graph.expr import Apply, Read, parts, reads
+from stack.compiler.graph.expr import Apply, Expr, Read, axes_of, parts, reads
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import SERIAL, Sums, halved
-from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
+from stack.compiler.templates.blocking import cache_nbytes, ceil_div, near_nbytes, round_up
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose, instance, instance_by_rows
+from stack.compiler.templates.lanes import UNROLL
 from stack.compiler.templates.schedule import LoopSizes
 from stack.compiler.templates.tiles import Tiles
 from stack.ops.numeric import identity
@@ -91,6 +93,11 @@ TURN = 512
 over rows of 256 gained 7 %; softmax over rows of 1024, two of which fill the nearest cache with
 what is read, kept and written, lost 4 %."""
 
+CHOSEN = 4
+"""Rows of a strip for each row that chooses from it, and cores for each instance, at most, where
+strips are laid in scratch memory: on Zen 3 to choose of 4096 rows takes a quarter of the time then,
+wherever the elements come from."""
+
 TAPS = 16
 """Elements that are written one after the other at most, where each is of a block of lanes: of a
 window's, what says whether an element is in it is then found once for many. On Zen 3 a depthwise
@@ -102,6 +109,16 @@ COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 def emit_loops(work: Work, emission: Emission, sizes: LoopSizes) -> Grid:
     """Emit the kernel's body; give its launch grid."""
     return _Loops(work, emission, sizes).emit()
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """A read at a position that an index chooses, the axis of these positions, and the axis of rows
+    that choose from the same strip."""
+
+    read: Read
+    chosen: Axis
+    row: Axis
 
 
 class _Loops:
@@ -149,6 +166,12 @@ class _Loops:
                 self.blocks = Axis(ceil_div(turned.size, self.height * TALL))
                 self.rows = [self.blocks, *rest]
             self.chunks = ceil_div(self.vector.size, self._chunk_size())
+        self.strip = None if self.turned else self._found_strip(lanes)
+        if self.strip is not None:
+            assert self.vector is not None
+            self.rows = [a for a in self.rows if a is not self.strip.row]
+            self.width = lanes * UNROLL
+            self.chunks = ceil_div(self.vector.size, self.width)
         self.side: tuple[Axis, Axis] | None = None
         if (height := self._found_side(lanes)) > 1:
             self._put_side_by_side(height, lanes)
@@ -325,6 +348,8 @@ class _Loops:
                 self._passes(scope)
             elif self.streams:
                 self._stream(scope, self.vector)
+            elif self.strip is not None:
+                self._from_a_strip(scope, self.vector, self.strip)
             elif self.inner:
                 # One block of lanes.
                 base = mul(self.chunk, self.width)
@@ -336,7 +361,7 @@ class _Loops:
                 squares = self._laid_anew if self.laid else self._squares
                 squares(scope, self.vector, self.turned, self.blocks)
             else:
-                self._vector_chunk(scope, self.vector)
+                self._vector_chunk(scope, self.vector, self._asking(scope, self.vector))
             return
 
         def body(i: Node) -> None:
@@ -465,6 +490,130 @@ class _Loops:
         assert self.vector is not None
         beside = any(abs(at.coefficient(a)) == 1 for a in self.rows)
         return beside and abs(at.coefficient(self.vector)) > 1
+
+    def _found_strip(self, lanes: int) -> _Strip | None:
+        """What an index chooses, for each element of the vector axis a row of its own, where rows
+        are far apart and a strip of them is chosen from again and again: each element would come
+        with a line of its own, and one from memory."""
+        v, every = self.vector, [r for e in self.nest.exprs.values() for r in reads(e)]
+        simple = v is not None and self.vector_parallel and not self.inner and self.rows
+        if not (self.emission.loops.squares and simple and max(self.level.values()) == 0):
+            return None
+        assert v is not None
+        row, width = self.rows[-1], lanes * UNROLL
+        found = []
+        for r in dict.fromkeys(every):
+            dynamic = [a for a, _ in r.offset.terms if a.source is not None]
+            sources = [a for d in dynamic for i in reads(d.source) for a in i.axes]
+            if len(dynamic) == 1 and v in sources and r.root not in self.emission.own:
+                found.append((r, dynamic[0]))
+        if len(found) != 1 or not all(self.space.is_full(root) for root in self.nest.own):
+            return None
+        ((r, chosen),) = found
+        step, size = r.offset.coefficient(chosen), chosen.size
+        if not all(map(is_fixed, (step, size, v.size, row.size))) or v.size < width:
+            return None
+        apart = abs(step) * r.dtype.nbytes >= LINE and r.offset.coefficient(v) == 1
+        fits = size * width * r.dtype.nbytes <= near_nbytes(self.emission.info)
+        often = CHOSEN * row.size >= size and r.offset.coefficient(row) == 0
+        instances = hint(prod(a.size for a in self.rows[:-1])) * ceil_div(v.size, width)
+        many = CHOSEN * instances >= self.emission.info.limits.instances
+        if not (apart and fits and often and many):
+            return None
+        return _Strip(r, chosen, row)
+
+    def _from_a_strip(self, scope: Tiles, v: Axis, strip: _Strip) -> None:
+        """Lay a strip of rows in scratch memory, then choose from it."""
+        b, r, width = self.b, strip.read, self.width
+        base = mul(self.chunk, width)
+        limit = None if divides(width, v.size) else sub(v.size, base)
+        memory = b.alloc("strip", r.dtype, strip.chosen.size * width)
+        place = Axis(strip.chosen.size)
+        terms = tuple((place if a is strip.chosen else a, c) for a, c in r.offset.terms)
+        offset = Affine(r.offset.const, terms)
+        whole = Read(r.dtype, axes_of(offset), r.root, offset, ())
+        index = [i for i in reads(strip.chosen.source) if not i.guards]
+        index = [i for i in index if i.offset.coefficient(v) == 1]
+
+        def ask(exprs: Sequence[Expr], axis: Axis, at: Node) -> None:
+            later = binary("min", add(at, ROWS), axis.size - 1)
+            there = TileAxis(v, binary("min", base, v.size - width), width)
+            for e in exprs:
+                Tiles(self.emission, {**scope.values, axis: later}, (there,)).tile(e)
+
+        def lay(i: Node) -> None:
+            ask([whole], place, i)
+            inner = self._tiled(Tiles(self.emission, {place: i}, (), scope), v, base, limit)
+            stored = cast(broadcast(inner.tile(whole), inner.shape), r.dtype)
+            b.store(memory, mul(i, width), stored, (1,))
+
+        def choose(i: Node) -> None:
+            ask(index, strip.row, i)
+            inner = self._tiled(Tiles(self.emission, {strip.row: i}, (), scope), v, base, limit)
+            at = broadcast(cast(inner.tile(strip.chosen.source), I64), inner.shape)
+            at = binary("add", binary("mul", at, width), arange(width, I64))
+            mask = broadcast(inner.mask(r.guards), inner.shape)
+            if limit is not None:
+                mask = binary("and", mask, inner.valid(inner.tile_axes[-1]))
+            found = b.gather(memory, at, mask)
+            inner.give(r, cast(found, compute_dtype(r.dtype)))
+            self._passes(inner)
+
+        b.loop(0, place.size, 1, lay)
+        b.loop(0, strip.row.size, 1, choose)
+
+    def _asking(self, scope: Tiles, v: Axis) -> Callable[[Tiles], None] | None:
+        """The passes over a tile that also ask for what a row some way behind this one reads by an
+        index, and for the index: a gather takes so many steps that no processor looks as far ahead
+        as to the next page. None where nothing of that is known."""
+        if not (self.emission.loops.squares and self.rows and is_fixed(v.size)):
+            return None
+        row, every = self.rows[-1], [r for e in self.nest.exprs.values() for r in reads(e)]
+        asked: list[tuple[Read, Axis, int]] = []
+        for r in dict.fromkeys(every):
+            dynamic = [(a, c) for a, c in r.offset.terms if a.source is not None]
+            if len(dynamic) != 1 or r.root in self.emission.own:
+                continue
+            ((chosen, step),) = dynamic
+            if step == 1 and v in chosen.source.axes:
+                if r.offset.coefficient(v) == 0:
+                    asked.append((r, chosen, ceil_div(chosen.size, v.size)))
+                asked += [(i, v, 1) for i in reads(chosen.source) if not i.guards]
+        apart = [
+            (_along(r, chosen, v), v if chosen is v else chosen, times)
+            for r, chosen, times in asked
+            if is_fixed(chosen.size)
+        ]
+        known = [x for x in apart if self._is_ahead(*x, row, v)]
+        if not known or not is_fixed(row.size):
+            return None
+
+        def tile(s: Tiles) -> None:
+            (across,) = s.tile_axes
+            for r, over, times in known if across.limit is None else ():
+                width = across.width * times
+                base = binary("min", mul(across.base, times), over.size - width)
+                nbytes = abs(r.offset.coefficient(row)) * r.dtype.nbytes
+                behind = add(scope.values[row], ceil_div(PAGE, nbytes))
+                values = {**s.values, row: binary("min", behind, row.size - 1)}
+                Tiles(self.emission, values, (TileAxis(v, base, width),)).tile(r)
+            self._passes(s)
+
+        return tile
+
+    def _is_ahead(self, r: Read, over: Axis, times: int, row: Axis, v: Axis) -> bool:
+        """Whether a read along the vector axis has another row to ask for, most of whose lines are
+        used."""
+        step = r.offset.coefficient(row)
+        plain = all(a.source is None for a, _ in r.offset.terms)
+        return (
+            plain
+            and is_fixed(step)
+            and step != 0
+            and r.offset.coefficient(v) == 1
+            and times <= NEAR
+            and over.size >= self.width * times
+        )
 
     def _are_streams(self) -> bool:
         """Whether the kernel is sums down columns, over one axis, and what follows from them: then
@@ -760,6 +909,14 @@ class _Loops:
             else:
                 self._compute(scope, root)
         return [carried[r] for r in sums]
+
+
+def _along(r: Read, chosen: Axis, v: Axis) -> Read:
+    """A read of neighbours in the place of one at a position that an index chooses."""
+    if chosen is v:
+        return r
+    terms = tuple((v if a is chosen else a, c) for a, c in r.offset.terms)
+    return Read(r.dtype, axes_of(offset := Affine(r.offset.const, terms)), r.root, offset, ())
 
 
 def _goes_down(at: Affine, row: Axis, v: Axis) -> bool:

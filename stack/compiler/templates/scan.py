@@ -23,7 +23,7 @@ I64 = DType.I64
 def emit_scan(found: Ordered, emission: Emission) -> Grid:
     """Emit an inclusive scan; give its launch grid."""
     before, _, after = found.groups
-    target = found.at(emission.homes[found.root])
+    target = found.written[found.root]
     scope, grid = blocks(found.root, before, after, emission)
     if after:
         _across(found, target, scope)

@@ -87,13 +87,14 @@ class Signature:
         self.say(len(found.batch), found.dtype.short, found.root.attrs)
         self.say(*(self.expr(e) for e in found.exprs))
 
-    def ordered(self, found: Ordered, home: Home) -> None:
+    def ordered(self, found: Ordered) -> None:
         """A scan or scatter-add."""
         for group in found.groups:
             self.say(len(group))
             self.axes(group)
         self.say(found.root.op, found.root.dtype.short, found.root.attrs)
-        self.say(*(self.expr(e) for e in found.exprs), self._access(found.root, found.at(home)))
+        self.say(*(self.expr(e) for e in found.exprs))
+        self.say(*(self._access(root, at) for root, at in found.written.items()))
 
     # expressions
 

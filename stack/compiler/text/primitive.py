@@ -218,7 +218,12 @@ def _extreme(n: Node, has: Collection[str]) -> Node | None:
     wide = [cast(x, n.dtype.computed_in) for x in (a, b)]
     first = binary("lt", *(wide if n.op == "min" else wide[::-1]))
     found = where(first, a, b)
-    return found if _is_number(a) else where(binary("ne", wide[0], wide[0]), a, found)
+    if _is_number(a):
+        return found
+    # Of scalars LLVM makes branches where both choices are of one value, and of data they are
+    # foretold by nothing; a sum is NaN, too.
+    nan = binary("add", a, a) if n.dtype is wide[0].dtype and not n.shape else a
+    return where(binary("ne", wide[0], wide[0]), nan, found)
 
 
 def _constant(x: Node) -> float | None:
