@@ -167,3 +167,17 @@ def test_columns_choose_from_a_strip_of_rows(slots, columns, count, dtype):
     np.testing.assert_array_equal(result.astype(np.float64), expected.astype(np.float64))
     (call,) = program.calls
     assert any(isinstance(s, Alloc) for s in call.kernel.body)
+
+
+@pytest.mark.parametrize("after", [(24,), (3, 24), (2048,)])
+def test_a_gather_of_rows_asks_for_the_rows_behind(after):
+    """Wherever these are, and only for such as there are."""
+    x = RNG.standard_normal((7, *after)).astype(np.float32)
+    index = RNG.integers(-9, 16, (40,))
+    a, i = g.input(0, Type(x.shape, DType.F32)), g.input(1, Type(index.shape, DType.I64))
+    (found,), program = run_lowered([g.gather(a, i, 0)], [a, i], [x, index])
+    inside = (index >= 0) & (index < 7)
+    expected = np.where(inside.reshape(-1, *(1 for _ in after)), x[np.where(inside, index, 0)], 0)
+    np.testing.assert_array_equal(found, expected)
+    (call,) = program.calls
+    assert ahead.unused(call.kernel)

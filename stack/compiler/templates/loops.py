@@ -585,11 +585,17 @@ class _Loops:
             if is_fixed(chosen.size)
         ]
         known = [x for x in apart if self._is_ahead(*x, row, v)]
-        if not known or not is_fixed(row.size):
+        if not is_fixed(row.size):
+            return None
+        whole = [self._row_behind(r, scope, row, v) for r in dict.fromkeys(every)]
+        rows = [x for x in whole if x is not None]
+        if not known and not rows:
             return None
 
         def tile(s: Tiles) -> None:
             (across,) = s.tile_axes
+            for r, values in rows if across.limit is None else ():
+                Tiles(self.emission, values, s.tile_axes).tile(r)
             for r, over, times in known if across.limit is None else ():
                 width = across.width * times
                 base = binary("min", mul(across.base, times), over.size - width)
@@ -600,6 +606,29 @@ class _Loops:
             self._passes(s)
 
         return tile
+
+    def _row_behind(
+        self, r: Read, scope: Tiles, row: Axis, v: Axis
+    ) -> tuple[Read, dict[Axis, Node]] | None:
+        """A read of a row that an index chooses, as that of a row behind this one, with the
+        values that say which."""
+        dynamic = [a for a, _ in r.offset.terms if a.source is not None]
+        if len(dynamic) != 1 or r.root in self.emission.own or not is_fixed(v.size):
+            return None
+        (chosen,) = dynamic
+        axes = chosen.source.axes
+        alone = row in axes and v not in axes and r.offset.coefficient(v) == 1
+        if not alone or not is_fixed(chosen.size) or r.offset.coefficient(row) != 0:
+            return None
+        rows = ceil_div(PAGE, v.size * r.dtype.nbytes)
+        behind = binary("min", add(scope.values[row], rows), row.size - 1)
+        values = {**scope.values, row: behind}
+        at = cast(Tiles(self.emission, values).tile(chosen.source), I64)
+        place = Axis(chosen.size)
+        values[place] = binary("max", binary("min", at, chosen.size - 1), 0)
+        terms = tuple((place if a is chosen else a, c) for a, c in r.offset.terms)
+        offset = Affine(r.offset.const, terms)
+        return Read(r.dtype, axes_of(offset), r.root, offset, ()), values
 
     def _is_ahead(self, r: Read, over: Axis, times: int, row: Axis, v: Axis) -> bool:
         """Whether a read along the vector axis has another row to ask for, most of whose lines are
