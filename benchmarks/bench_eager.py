@@ -17,6 +17,8 @@ from stack.bridge import torch as bridge
 
 OPERATIONS = 100
 """In one sample, before something is read."""
+LARGE = 1 << 20
+"""Rows of a large tensor."""
 Program = Callable[[Any, Any], None]
 
 
@@ -40,6 +42,11 @@ def chain(x: Any, y: Any) -> None:
     for _ in range(OPERATIONS):
         z = z + y
     z.tolist()
+
+
+def row_of(x: Any, y: Any) -> None:
+    x[7] = y
+    x[7].sum().item()
 
 
 CASES: tuple[tuple[str, Program, float, float], ...] = (
@@ -66,12 +73,18 @@ def rows(quick: bool) -> Iterator[Row]:
     yield Row(claim, "us", ours, theirs, "PyTorch", Bar(ratio=1 / 1.5), note=note)
     note = f"{hal / theirs:.2f} times PyTorch's"
     yield Row(f'{claim}, PyTorch on "hal"', "us", hal, theirs, "PyTorch", note=note)
+    ours, hal, theirs = (1e6 * t for t in _in_turns(row_of, samples, (LARGE, 16)))
+    claim = "a row of 16 numbers of 64 MB written, and its sum read"
+    yield Row(claim, "us", ours, theirs, "PyTorch", Bar(limit=1000))
+    yield Row(f'{claim}, PyTorch on "hal"', "us", hal, theirs, "PyTorch", Bar(limit=1000))
 
 
-def _in_turns(program: Program, samples: int) -> tuple[float, float, float]:
+def _in_turns(
+    program: Program, samples: int, shape: tuple[int, ...] = (16,)
+) -> tuple[float, float, float]:
     """The medians in seconds of processor time of ours, of PyTorch on "hal", and of PyTorch."""
     ones = (ht.ones, partial(torch.ones, device="hal"), torch.ones)
-    sides = [(one(16), one(16)) for one in ones]
+    sides = [(one(*shape), one(16)) for one in ones]
     if program is in_place:  # the factor is 1: values stay
         sides = [(x, y * 1) for x, y in sides]
     times: tuple[list[float], ...] = ([], [], [])
@@ -80,7 +93,7 @@ def _in_turns(program: Program, samples: int) -> tuple[float, float, float]:
             begin = time.process_time()
             program(x, y)
             spent = time.process_time() - begin
-            x.tolist()
+            x[0].tolist()
             torch.accelerator.synchronize()  # what waits is no part of the next sample
             if sample >= 3:
                 own.append(spent)

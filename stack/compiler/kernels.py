@@ -13,6 +13,7 @@ from hal.tile.node import Node
 from stack.compiler.graph.attention import fold, has_gradients
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.order import take_over, update_in_place
+from stack.compiler.graph.overwrite import overwriting
 from stack.compiler.graph.panels import with_panels
 from stack.compiler.graph.prepare import Pass, first_passes, passes, prepare
 from stack.compiler.graph.roots import Home, base
@@ -180,12 +181,21 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    prepared = prepare(request, passes(*_folds(info, templates)))
-    if templates.attention is not None and not has_gradients(prepared.outputs):
-        found = fold(prepared.outputs, suits=lambda n: templates.suits(n, info))
-        prepared = replace(prepared, outputs=found)
-    fusion, temps = fuse(prepared, moves=templates.loops.squares)
-    order, copied = update_in_place(prepared, fusion)
+    targets = [(o, request.inputs[i]) for o, i in request.updates]
+    whole: set[int] = set()
+    while True:
+        in_part = partial(overwriting, updates=targets, whole=whole)
+        prepared = prepare(request, passes(*_folds(info, templates), last=(in_part,)))
+        if templates.attention is not None and not has_gradients(prepared.outputs):
+            found = fold(prepared.outputs, suits=lambda n: templates.suits(n, info))
+            prepared = replace(prepared, outputs=found)
+        fusion, temps = fuse(prepared, moves=templates.loops.squares)
+        order, copied = update_in_place(prepared, fusion)
+        # A part that cannot be written where it is is a part of something else.
+        beside = {o for o, _ in copied if base(prepared.outputs[o]).op == "overwrite"}
+        if not beside:
+            break
+        whole |= beside
     stored = stored_roots(prepared, fusion)
     take_over(prepared, fusion, order, stored)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]

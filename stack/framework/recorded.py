@@ -13,11 +13,13 @@ appended to the next one.
 from __future__ import annotations
 
 import builtins
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import count
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -107,6 +109,20 @@ def derivatives(y: Node, d: Node | None, *leaves: Node) -> tuple[Node | None, ..
     seed = g.full_like(y, 1) if d is None else d
     found = gradients([(y, seed)], set(leaves).__contains__)
     return tuple([found.pop(leaf, None) for leaf in leaves])
+
+
+_IN_PART = frozenset(
+    {write, index.setitem, index.index_put, index.index_copy, index.index_add}
+    | {index.scatter, index.scatter_add}
+)
+"""What gives the first operand but for a part."""
+_NO_PLACES: Mapping[int, int] = MappingProxyType({})
+
+
+def _is_in_part(operation: Any) -> bool:
+    while isinstance(operation, Placed | Listed):
+        operation = operation.operation
+    return operation in _IN_PART
 
 
 class Casting(NamedTuple):
@@ -607,14 +623,12 @@ class CellTape:
         missing = tuple([n for n in alive if n not in self._known])
         if missing:
             try:
-                tape = self.tape
-                plan, order = tape.plan(
-                    missing,
-                    lambda: self._compiled(missing),
-                    lambda rows, axes: self._general(missing, rows, axes),
-                )
-                leaves = tape.inputs
-                arrays: Sequence[Any] = plan.run([store.arrays[leaves[i]] for i in order])
+                places = self._places(alive, missing)
+                plan, order = self._plan(missing, places)
+                if places:
+                    self._compute_in_place(alive, missing, places, plan, order)
+                else:
+                    self._settle_all(alive, missing, plan.run(self._given(order)))
             except HalError as error:
                 # What was to be computed, the largest first.
                 types = self.tape.types
@@ -625,9 +639,6 @@ class CellTape:
                     f"it was to compute{told}" + (f"\n  and {more} others" if more > 0 else "")
                 )
                 raise
-            with store.lock:
-                for n, array in zip(missing, arrays, strict=True):
-                    self._settle(n, alive[n], store.holding(array))
         self._end()
         # Hold what gradients of these will ask for, and no more.
         alive = self._still(alive)
@@ -642,6 +653,76 @@ class CellTape:
         self._known = {n: leaf for n, leaf in self._known.items() if n in needed}
         self.leaves = {n: ref for n, ref in self.leaves.items() if n in needed}
         self._context.histories.add(self)
+
+    def _plan(
+        self, missing: tuple[int, ...], places: Mapping[int, int]
+    ) -> tuple[Any, tuple[int, ...]]:
+        """What computes these values, and which inputs it takes."""
+        return self.tape.plan(
+            tuple([n if n not in places else (n, places[n]) for n in missing]),
+            lambda: self._compiled(missing, places),
+            lambda rows, axes: self._general(missing, places, rows, axes),
+        )
+
+    def _given(self, order: Iterable[int]) -> list[Any]:
+        leaves = self.tape.inputs
+        return [store.arrays[leaves[i]] for i in order]
+
+    def _compute_in_place(
+        self,
+        alive: Mapping[int, Cell],
+        missing: tuple[int, ...],
+        places: Mapping[int, int],
+        plan: Any,
+        order: tuple[int, ...],
+    ) -> None:
+        """Compute values of which some take the places of leaves. Meanwhile no other thread finds
+        the leaves; one that has, since the places were looked for, keeps what it found."""
+        with store.lock:
+            if self._ended or self._places(alive, missing) != places:
+                plan, order = self._plan(missing, _NO_PLACES)
+                places = _NO_PLACES
+            arrays = plan.run(self._given(order))
+            taken = set(places.values())
+            for leaf, n in self.tape.leaves.items():
+                if n in taken:
+                    del store.arrays[leaf]
+            self._settle_all(alive, missing, arrays)
+
+    def _settle_all(
+        self, alive: Mapping[int, Cell], missing: Iterable[int], arrays: Iterable[Any]
+    ) -> None:
+        with store.lock:
+            for n, array in zip(missing, arrays, strict=True):
+                self._settle(n, alive[n], store.holding(array))
+
+    def _places(self, alive: Mapping[int, Cell], missing: Iterable[int]) -> Mapping[int, int]:
+        """Of values that are others but for a part: the number of a leaf whose array such a value
+        takes, because nobody can ask for what the leaf was."""
+        keys, found = self.tape.keys, dict[int, int]()
+        for n in missing:
+            m = n
+            while (m == n or m not in alive) and _is_in_part(keys[m][0]):
+                m = keys[m][1]
+            if m != n and m not in alive and keys[m][0] is None and not alive[n]._requires_grad:
+                found[n] = m
+        if not found:
+            return _NO_PLACES
+        tracked = [n for n, c in alive.items() if c._requires_grad and not c.owns]
+        needed = self.tape.needed(tracked)
+        leaves = {m: leaf for leaf, m in self.tape.leaves.items()}
+        free = {m for m in found.values() if m not in needed and self._is_held_here(leaves[m])}
+        return {n: m for n, m in found.items() if m in free}
+
+    def _is_held_here(self, leaf: Node) -> bool:
+        """Whether nothing but this tape, and who asks, refers to a leaf that has an array, nor to
+        the array: then nobody else can ask for it, or for what follows from it."""
+        array = store.arrays.get(leaf)
+        if array is None or leaf.op != "input" or leaf not in self.tape.inputs:
+            return False
+        # Of this tape: a key of `leaves`, one of the inputs; then the caller's dictionary, the
+        # parameter here, and that of the question.
+        return sys.getrefcount(leaf) <= 5 and sys.getrefcount(array) <= 3
 
     def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
         """The leaf has the value of a number, which is the cell's, if it is still."""
@@ -659,22 +740,31 @@ class CellTape:
         """The leaf with a cell's value, where that was computed."""
         return self._known.get(cell.number)
 
-    def _compiled(self, numbers: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-        """The plan for these values, and which inputs it takes."""
+    def _compiled(
+        self, numbers: tuple[int, ...], places: Mapping[int, int]
+    ) -> tuple[Any, tuple[int, ...]]:
+        """The plan for these values, some of which take the places of inputs, and which inputs it
+        takes."""
         nodes = self._nodes(numbers)
         # No others: an equal node that another tape computed is none of this one's inputs.
         known = {nodes[n]: leaf for n, leaf in self._known.items() if n in nodes}
         inline = Inlining(leaves={n: leaf for n, leaf in known.items() if n.op != "input"})
         outputs = [inline(nodes[n]) for n in numbers]
         assert None not in outputs, "a tape's values are made of arrays"
+        leaves = {n: leaf for leaf, n in self.tape.leaves.items()} if places else {}
+        updates = _updates(numbers, places, leaves, inline)
         inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
         made = tuple([n for n in outputs if n is not None])
-        plan = self.engine.plan(GraphRequest(made, inputs))
-        places = {leaf: i for i, leaf in enumerate(self.tape.inputs)}
-        return plan, tuple([places[leaf] for leaf in inline.inputs])
+        plan = self.engine.plan(GraphRequest(made, inputs, updates))
+        at = {leaf: i for i, leaf in enumerate(self.tape.inputs)}
+        return plan, tuple([at[leaf] for leaf in inline.inputs])
 
     def _general(
-        self, numbers: tuple[int, ...], rows: Sequence[Row], axes: list[bool]
+        self,
+        numbers: tuple[int, ...],
+        places: Mapping[int, int],
+        rows: Sequence[Row],
+        axes: list[bool],
     ) -> Callable[[Row], tuple[Any, tuple[int, ...]] | None]:
         """What computes these values for rows like these."""
         tape, facts, own = self.tape, Facts(), self.engine
@@ -697,13 +787,14 @@ class CellTape:
         inline = Inlining(set(stand_ins.values()))
         outputs = tuple([m for n in numbers if (m := inline(nodes[n])) is not None])
         assert len(outputs) == len(numbers), "a tape's values are made of arrays"
+        updates = _updates(numbers, places, nodes, inline)
         inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
-        request = GraphRequest(outputs, inputs, (), facts)
+        request = GraphRequest(outputs, inputs, updates, facts)
         dynamic = own.dynamic(request, "operations with other sizes or numbers")
         if dynamic is None:
             raise TensorError("these sizes cannot be data")
-        places = {stand_ins[leaf]: i for i, leaf in enumerate(tape.inputs) if leaf in stand_ins}
-        order = tuple([places[leaf] for leaf in inline.inputs])
+        at = {stand_ins[leaf]: i for i, leaf in enumerate(tape.inputs) if leaf in stand_ins}
+        order = tuple([at[leaf] for leaf in inline.inputs])
 
         def serve(row: Row) -> tuple[Any, tuple[int, ...]] | None:
             values = sizing.match(row)
@@ -711,6 +802,19 @@ class CellTape:
             return None if plan is None else (plan, order)
 
         return serve
+
+
+def _updates(
+    numbers: Sequence[int], places: Mapping[int, int], leaves: Mapping[int, Node], inline: Inlining
+) -> tuple[tuple[int, int], ...]:
+    """Which outputs, the values of these numbers, take the places of which inputs."""
+    found = []
+    for i, n in enumerate(numbers):
+        if n in places:
+            leaf = leaves[places[n]]
+            inline.add_input(leaf)  # of which nothing may be read
+            found.append((i, inline.inputs.index(leaf)))
+    return tuple(found)
 
 
 def tape_of(device: str) -> CellTape:

@@ -25,6 +25,7 @@ from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
+from stack.framework.at_once import write_at_once
 from stack.framework.cell import (
     NO_HOOKS,
     Cell,
@@ -880,6 +881,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         source = shown.link.source
         if source.link is not None or source._requires_grad or source.device != self.device:
             return False
+        if write_at_once(source, shown.link.window, value):
+            return True
         tape = tape_of(self.device)
         if given is None:
             n = tape.filled(shown.value_type, value)
@@ -888,7 +891,10 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
         elif given.value_type == shown.value_type:
             n = tape.number(given)
         else:
-            n = tape.operate(movement.expand, (given, shown.value_type.shape), {})
+            try:
+                n = tape.number(given.expand(shown.value_type.shape))
+            except TensorError:  # told by the operation itself, if it does not take it either
+                return False
         if n < 0 or tape.tape.types[n] != shown.value_type or tape.number(source) < 0:
             return False
         tape.overwrite(shown, n)
@@ -897,6 +903,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def copy_(self, source: Tensor | Scalar, non_blocking: builtins.bool = False) -> Tensor:
         """Take the values of another tensor, which broadcast, or a number. They are waited for when
         they are needed."""
+        if self.link is not None and not under_way and self._set_on_tape(..., source):
+            return self
         alike = isinstance(source, Tensor) and source.value_type == self.value_type
         if alike and not under_way and self._changed_on_tape(same, (source,), {}):
             return self
@@ -904,6 +912,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def fill_(self, value: Tensor | Scalar) -> Tensor:
         """Make every element this number."""
+        if self.link is not None and not under_way and self._set_on_tape(..., value):
+            return self
         return self._change(_second, value)
 
     def zero_(self) -> Tensor:

@@ -16,7 +16,16 @@ from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.numeric import canonical
-from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
+from stack.ops.operator import (
+    Attrs,
+    Decompose,
+    Gradient,
+    NDArray,
+    Operator,
+    OpKind,
+    Reference,
+    Rule,
+)
 from stack.ops.rules import axes_of, axis_of, need, need_asked, need_axes, need_axis, same
 from stack.ops.sharding import Link, Sharding, Share, elementwise, linear_in, unchanged_axes
 from stack.ops.table import ALL, NUMBERS, define, doubled, rounded
@@ -86,6 +95,27 @@ def _unslice(n: Node, d: Node) -> tuple[Node]:
 def _unpad(n: Node, d: Node) -> tuple[Node]:
     lo = n["lo"]
     return (slice(d, lo, [a + m for a, m in zip(lo, n.srcs[0].shape, strict=True)]),)
+
+
+def _overwrite(n: Node, xs: Arrays) -> NDArray:
+    whole = xs[0].copy()
+    whole[tuple(np.s_[lo : lo + m] for lo, m in zip(n["start"], xs[1].shape, strict=True))] = xs[1]
+    return whole
+
+
+def _beside(n: Node) -> Node:
+    """A choice between the part, padded, and the whole."""
+    x, part = n.srcs
+    lo = n["start"]
+    hi = [size - at - m for size, at, m in zip(x.shape, lo, part.shape, strict=True)]
+    inside = pad(g.full(part.shape, True, DType.BOOL), lo, hi, False)
+    return g.where(inside, pad(part, lo, hi), x)
+
+
+def _unoverwrite(n: Node, d: Node) -> tuple[Node, Node]:
+    lo, part = n["start"], n.srcs[1]
+    stop = [at + m for at, m in zip(lo, part.shape, strict=True)]
+    return overwrite(d, g.full_like(part, 0), lo), slice(d, lo, stop)
 
 
 def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
@@ -169,6 +199,16 @@ def _overlapped(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     if x.shape[axis : axis + 2] != pair:
         raise GraphError(f"an axis of {length} has {pair[0]} such windows, not {x.shape[axis]}")
     return x.with_shape((*x.shape[:axis], length, *x.shape[axis + 2 :]))
+
+
+def _overwritten(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x, part), start = srcs, attrs["start"]
+    if not len(x.shape) == len(part.shape) == len(start):
+        raise GraphError(f"start {start} needs one entry for each axis of x and of the part")
+    for size, lo, n in zip(x.shape, start, part.shape, strict=True):
+        if not 0 <= lo <= lo + n <= size:
+            raise GraphError(f"the elements {lo}:{lo + n} are not within an axis of {size}")
+    return x
 
 
 def _joined(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
@@ -270,9 +310,11 @@ def _moves(
     *attrs: str,
     arity: int | None = 1,
     sharding: Sharding | None = None,
+    decompose: Decompose | None = None,
 ) -> Operator:
     kind, marks = OpKind.MOVEMENT, frozenset({"tag"} if name == "contiguous" else ())
     more = {"attrs": frozenset(attrs), "marks": marks, "sharding": sharding or _KEEPING}
+    more["decompose"] = decompose
     return define(name, kind, ALL, meaning, arity, rule, reference, gradient, **more)
 
 
@@ -396,6 +438,24 @@ _CONCAT = _moves(
         lambda n: [Link((i,) * len(n.srcs), i) for i in range(len(n.shape)) if i != n["axis"]],
         lambda n: (tuple(range(len(n.srcs))),) if n.dtype.is_float else (),
     ),
+)
+_OVERWRITE = _moves(
+    "overwrite",
+    "x with the second operand in the place of the elements from `start` on",
+    _overwritten,
+    _overwrite,
+    _unoverwrite,
+    "start",
+    arity=2,
+    sharding=Sharding(
+        lambda n: [
+            Link((axis, axis), axis)
+            for axis, (size, m) in enumerate(zip(n.shape, n.srcs[1].shape, strict=True))
+            if size == m
+        ],
+        linear_in((0, 1)),
+    ),
+    decompose=_beside,
 )
 _CONTIGUOUS = _moves(
     "contiguous",
@@ -522,6 +582,13 @@ def concat(parts: Sequence[Node], axis: int) -> Node:
     if len(parts) == 1:
         return parts[0]
     return _CONCAT(*parts, axis=axis_of(axis, len(parts[0].shape)) if parts else axis)
+
+
+def overwrite(x: Node, part: Node, start: Sequence[int]) -> Node:
+    """x with the part, of as many axes, in the place of the elements from `start` on."""
+    if not part.type.size:
+        return x
+    return part if part.shape == x.shape else _OVERWRITE(x, part, start=tuple(start))
 
 
 def contiguous(x: Node) -> Node:

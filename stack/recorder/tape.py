@@ -147,6 +147,10 @@ class Known:
     order: tuple[int, ...]
 
 
+Alive = tuple[int | tuple[int, int], ...]
+"""The numbers of the values that are asked for; one in a pair takes the place of the value of that
+other number."""
+
 General = Callable[[Row], tuple[Any, tuple[int, ...]] | None]
 """What serves a place of kin for many rows: gives the plan for one, with which inputs it takes;
 None where it is not for that."""
@@ -187,7 +191,7 @@ class Tree:
         self._inferences: dict[Key, Inference] = {}
         self.several: set[Operation] = set()
         """The operations that give several results."""
-        self._general: OrderedDict[tuple[Kin, tuple[int, ...]], KinPlans] = OrderedDict()
+        self._general: OrderedDict[tuple[Kin, Alive], KinPlans] = OrderedDict()
 
     def begin(self) -> Tape:
         """A tape on which nothing is."""
@@ -209,7 +213,7 @@ class Tree:
             self.points += 1
         return found
 
-    def plans_of(self, kin: Kin, alive: tuple[int, ...]) -> KinPlans:
+    def plans_of(self, kin: Kin, alive: Alive) -> KinPlans:
         """Those of a place of kin, where these values are alive."""
         found = self._general.setdefault((kin, alive), KinPlans())
         self._general.move_to_end((kin, alive))
@@ -220,7 +224,7 @@ class Tree:
     def plan(
         self,
         at: Point,
-        alive: tuple[int, ...],
+        alive: Alive,
         make: Make,
         kin: Callable[[], tuple[Kin, Row]],
     ) -> tuple[Any, tuple[int, ...]]:
@@ -274,9 +278,7 @@ class Tape:
         """Those of the last operation."""
         return self.at.checks if self.kin is None else self._checks
 
-    def plan(
-        self, alive: tuple[int, ...], make: Make, generalise: Generalise
-    ) -> tuple[Any, tuple[int, ...]]:
+    def plan(self, alive: Alive, make: Make, generalise: Generalise) -> tuple[Any, tuple[int, ...]]:
         """What computes these values, and which inputs it takes."""
         tree = self.tree
         if self.kin is None:

@@ -18,6 +18,7 @@ from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, error_for
 from hal.core.facts import dataclass
+from hal.core.values import Region
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY, quiet
 from hal.tile.size import Values
@@ -140,6 +141,36 @@ class Engine:
             if array.failure is not None:
                 array.revive()
             self._fill(array, host)
+
+    def fill(self, array: Array, begin: int, count: int, value: npt.NDArray[Any]) -> None:
+        """Make so many of an array's elements, in row-major order, equal to a 0-d host array of its
+        element type. Raises the cause where the array failed."""
+        pattern, size = value.tobytes(), array.type.dtype.nbytes
+        with self.stream.lock:
+            region = self._part(array, begin * size, count * size)
+            stream = self.stream
+            point = self.device.fill(region, pattern, stream.timeline, array.readers)
+            stream.submitted(point)
+            array.written = point.value
+
+    def copy(self, array: Array, begin: int, source: Array) -> None:
+        """Make as many of an array's elements as another one of its element type has, in row-major
+        order, equal to them. Raises the cause where one of them failed."""
+        self._check_own(source)
+        with self.stream.lock:
+            nbytes = source.nbytes
+            region = self._part(array, begin * array.type.dtype.nbytes, nbytes)
+            if source.failure is not None:
+                raise error_for(source.failure)
+            array.written = self.stream.copy(region, source.region, None, array.readers).value
+
+    def _part(self, array: Array, offset: int, nbytes: int) -> Region:
+        self._check_own(array)
+        self.stream.throttle()
+        if array.failure is not None:
+            raise error_for(array.failure)
+        own = array.region
+        return Region(own.buffer, own.offset + offset, nbytes)
 
     def get(self, array: Array, out: Host | None = None) -> Host:
         """The values of an array, once they are there; bf16 as ml_dtypes.bfloat16. They go into

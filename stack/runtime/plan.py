@@ -138,14 +138,17 @@ class Plan:
         return self._layout.live_nbytes + arguments
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """Submit one run and give its outputs; nothing is waited for.
+        """Submit one run and give its outputs; what is waited for, if anything, is older work.
 
         An updated output is its input's own array, written in place; every other one is a new
         array. Raises InvalidCall for arrays that do not fit, the cause of an input that failed,
         OutOfMemory.
         """
-        regions = self._regions(inputs)
         resources = self._resources
+        # Before anything is written: who is interrupted, or told that older work failed, has its
+        # values as they were.
+        resources.stream.throttle()
+        regions = self._regions(inputs)
         allocate = resources.memory.allocate
         outputs: list[Array] = []
         for at, type, label, nbytes in self._outputs:
@@ -168,7 +171,6 @@ class Plan:
             written = stream.submitted_value
             for array in outputs:
                 array.written = written
-        stream.throttle()
         return tuple(outputs)
 
     def _submit(

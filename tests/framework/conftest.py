@@ -84,6 +84,15 @@ class InterpretedEngine:
     def snapshot(self, arrays: Sequence[HostArray]) -> "HostSnapshot":
         return HostSnapshot(arrays)
 
+    def empty(self, type: Type) -> HostArray:
+        return HostArray(np.empty(type.shape, NUMPY[type.dtype]), type.dtype)
+
+    def fill(self, array: HostArray, begin: int, count: int, value: np.ndarray) -> None:
+        array.data.reshape(-1)[begin : begin + count] = value
+
+    def copy(self, array: HostArray, begin: int, source: HostArray) -> None:
+        array.data.reshape(-1)[begin : begin + source.data.size] = source.data.reshape(-1)
+
     def plan(
         self, request: GraphRequest, keep: bool = True, general: bool = True
     ) -> InterpretedPlan:

@@ -216,6 +216,13 @@ def _concat(m, op, dtype):
     return g.concat([m.operand(p, dtype) for p in parts], axis)
 
 
+def _overwrite(m, op, dtype):
+    shape = m.shape(1, 3, low=1)
+    start = [m.number(0, n - 1) for n in shape]
+    part = [m.number(1, n - lo) for n, lo in zip(shape, start, strict=True)]
+    return g.overwrite(m.operand(shape, dtype), m.operand(tuple(part), dtype), start)
+
+
 def _contiguous(m, op, dtype):
     return g.contiguous(m.operand(m.shape(), dtype))
 
@@ -333,6 +340,7 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "window": _window,
     "overlap_add": _overlap_add,
     "concat": _concat,
+    "overwrite": _overwrite,
     "contiguous": _contiguous,
     "reduce": _reduce,
     "extreme": _extreme,

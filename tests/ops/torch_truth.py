@@ -140,6 +140,12 @@ def _scatter(n, base, index, updates):
     return table[:, :-1].reshape(base.shape).to(base.dtype)
 
 
+def _overwrite(n, x, part):
+    whole = x.clone()
+    whole[tuple(slice(lo, lo + m) for lo, m in zip(n["start"], part.shape, strict=True))] = part
+    return whole
+
+
 def _pad(n, x):
     sides = [side for pair in zip(n["lo"], n["hi"], strict=True) for side in reversed(pair)]
     return torch.nn.functional.pad(x, sides[::-1], value=n["value"])
@@ -200,6 +206,7 @@ TORCH = {
     "window": _window,
     "overlap_add": _overlap_add,
     "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
+    "overwrite": _overwrite,
     "contiguous": lambda n, x: x.contiguous(),
     "reduce": _reduce,
     "extreme": _reduce,

@@ -17,6 +17,7 @@ from torch.nn import Parameter
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
+from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.bridge.torch import _parts, indices
@@ -24,6 +25,7 @@ from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias, 
 from stack.bridge.torch.names import listed
 from stack.bridge.torch.tape import (
     DTYPES,
+    FILLS,
     TORCH,
     Empty,
     Flag,
@@ -375,6 +377,8 @@ def call_into(
 def call_in_place(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
     """Record an operator that writes its first argument."""
     x: Tensor = args[0]
+    if row.name in FILLS and not kwargs and _written_at_once(x, args[1] if len(args) > 1 else 0):
+        return x
     with lock:
         storage = storages.get(x.data_ptr() >> SHIFT)
         tape = _tape_written(row.name, x, args) if storage is None else storage.tape
@@ -385,6 +389,62 @@ def call_in_place(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Tens
         except (HalError, GraphError, TypeError) as error:
             raise told(row.name, error) from error
     return x
+
+
+def _written_at_once(x: Tensor, value: Any) -> bool:
+    """Whether a part of a storage is a number, or another tensor, now. That is done at once where
+    nothing that is recorded reads or writes the storage, and nothing has to be computed first: a
+    loop of such writes is as many commands, where as operations it would be an expression of its
+    own, which is compiled."""
+    storage = storages.get(x.data_ptr() >> SHIFT)
+    if storage is None or x.numel() == storage.size or not x.is_contiguous():
+        return False
+    dtype, itemsize = DTYPES[x.dtype], x.element_size()
+    begin = (x.data_ptr() & MASK) // itemsize
+    if dtype is not storage.dtype or not x.numel():
+        return False
+    with lock:
+        tape, source, number = storage.tape, None, value
+        if isinstance(value, Tensor):
+            own = storages.get(value.data_ptr() >> SHIFT)
+            if own is None or own.tape is not tape or own.dtype is not dtype:
+                return False
+            number = tape.filled(own)
+            if number is None:
+                whole = value.numel() == own.size and value.is_contiguous()
+                if not whole or value.shape != x.shape or tape.is_pending(own):
+                    return False
+                source = own.array
+        if source is None and (number := _element(number, dtype)) is None:
+            return False
+        engine = tape.engine
+        try:
+            if storage.generation == tape.generation or storage.array is None:
+                first = _element(tape.filled(storage), dtype)
+                if first is None:
+                    return False
+                made = engine.empty(Type((storage.size,), dtype))
+                engine.fill(made, 0, storage.size, first)
+                storage.array = made
+            if source is None:
+                engine.fill(storage.array, begin, x.numel(), number)
+            else:
+                engine.copy(storage.array, begin, source)
+        except HalError as error:
+            raise told("a write", error) from error
+        storage.generation = storage.value = -1
+    return True
+
+
+def _element(value: Any, dtype: DType) -> Any:
+    """A number as an element of that type; None where it is of another kind, or too large."""
+    if value is None or isinstance(value, complex) or not isinstance(value, bool | int | float):
+        return None
+    if dtype is DType.BOOL or dtype.is_float:
+        return np.asarray(value, NUMPY[dtype])
+    limits = np.iinfo(NUMPY[dtype])
+    whole = not isinstance(value, float) and limits.min <= value <= limits.max
+    return np.asarray(value, NUMPY[dtype]) if whole else None
 
 
 def _record_into(
@@ -553,7 +613,8 @@ def copy_from(src: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
     if not dst.numel():
         return dst
     if src.device.type == NAME and src.device.index == index:
-        call_into(COPY, [dst], (src,), {})
+        if not _written_at_once(dst, src):
+            call_into(COPY, [dst], (src,), {})
         return dst
     with torch.no_grad():
         values = src if src.device.type == "cpu" else to_cpu(src)
@@ -564,7 +625,9 @@ def copy_from(src: Tensor, dst: Tensor, non_blocking: bool = False) -> Tensor:
         if dst.is_contiguous() and dst.numel() == storage.size:
             fill(storage, values.to(dst.dtype), index)
         else:
-            call_into(COPY, [dst], (from_cpu(values.to(dst.dtype), index),), {})
+            made = from_cpu(values.to(dst.dtype), index)
+            if not _written_at_once(dst, made):
+                call_into(COPY, [dst], (made,), {})
     return dst
 
 

@@ -40,6 +40,11 @@ POINTS = 100_000
 PLANS = 256
 """How many plans are kept for places in the tree."""
 
+FILLS = ("fill.Scalar", "zero")
+"""The rows whose results are one number in all places."""
+RECENT = 64
+"""How many steps back what has filled a storage is looked for."""
+
 DTYPES = {
     torch.bool: DType.BOOL,
     torch.uint8: DType.U8,
@@ -294,6 +299,29 @@ class Tape:
     def is_pending(self, storage: Storage) -> bool:
         """Whether the storage's value is recorded, and not computed yet."""
         return storage.generation == self.generation and storage.value in self._holders
+
+    def filled(self, storage: Storage) -> Any:
+        """The number that all elements of a storage are, if it was filled with one not long ago and
+        that is not computed yet; None for others."""
+        at: Point | None = self.at if storage.generation == self.generation else None
+        for _ in range(RECENT):
+            if at is None or at.parent is None:
+                return None
+            if at.first == storage.value:
+                break
+            at = at.parent
+        else:
+            return None
+        step = at.step
+        if not isinstance(step, Call) or step.row.name not in FILLS:
+            return None
+        (target,) = step.targets
+        if type(target) is not Operand or _count(target.shape) != storage.size:
+            return None
+        number = step.args[1] if len(step.args) > 1 else 0
+        if type(number) is Scalar:
+            return self._scalars[at.scalars + number.number]
+        return number.value if type(number) is Flag else number
 
     def counted(self) -> dict[str, int]:
         """`counts`, with what is recorded now."""

@@ -14,7 +14,7 @@ from hal.tile.size import equal, hint
 from stack.compiler.graph.access import Axis, Materialise, Split
 from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.ordered import Ordered, read_ordered
-from stack.compiler.graph.roots import OWN_KERNEL, Home
+from stack.compiler.graph.roots import OWN_KERNEL, PUT_TOGETHER, Home, base
 from stack.compiler.graph.space import Domain, domain_of, elements, rows, same_domain
 from stack.compiler.graph.turns import in_turns
 from stack.ops import is_exchange, is_message
@@ -48,6 +48,13 @@ class Fusion:
         # the input, to be copied: an optimizer's step in a product all weights and moments.
         self._in_place = {
             w for root, source in updates for w in self.writers(root) if source in needs.get(w, ())
+        }
+        # What overwrites a part of a value, and what has overwritten others before it.
+        self._earlier = {
+            w: set(self.writers(base(n.srcs[0])))
+            for n in needs
+            if n.op == "overwrite" and base(n.srcs[0]).op == "overwrite"
+            for w in self.writers(base(n.srcs[1]))
         }
         self.clusters: list[Cluster] = []
         self.of: dict[Node, Cluster] = {}
@@ -87,14 +94,16 @@ class Fusion:
         return self._after[cluster]
 
     def producers(self, root: Node) -> set[Cluster]:
-        """The clusters that write a root: several for a concatenation."""
+        """The clusters that write a root: several where it is put together."""
         return {self.of[w] for w in self.writers(root) if w in self.of}
 
     def writers(self, root: Node) -> list[Node]:
-        """The computed roots that fill a root's buffer: the pieces of a concatenation."""
-        if root.op != "concat":
+        """The computed roots that fill a root's buffer: the pieces of a concatenation, what
+        overwrites parts in the order in which it does."""
+        if root.op not in PUT_TOGETHER:
             return [root]
-        return [w for piece in self.needs[root] for w in self.writers(piece)]
+        pieces = [n for n in self.needs[root] if root.op == "concat" or n.op != "input"]
+        return [w for piece in pieces for w in self.writers(piece)]
 
     # one more root
 
@@ -168,8 +177,11 @@ class Fusion:
         return isinstance(found, Ordered) and found.addressed(root, Axis(1)) is not None
 
     def _reads_part(self, roots: list[Node]) -> bool:
-        """Whether one of the roots reads a buffer that another one fills in part."""
+        """Whether one of the roots reads a buffer that another one fills in part, or writes to one
+        after it."""
         own = set(roots)
+        if any(not own.isdisjoint(self._earlier.get(r, ())) for r in roots):
+            return True
         outside = {need for r in roots for need in self.needs[r]} - own
         return any(w in own for need in outside for w in self.writers(need))
 

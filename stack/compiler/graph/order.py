@@ -10,7 +10,9 @@ from dataclasses import replace
 from hal.tile.node import Node
 from hal.tile.size import equal, hint, is_fixed
 from stack.compiler.graph.cluster import Cluster, same
+from stack.compiler.graph.expr import Read, reads
 from stack.compiler.graph.fuse import Fusion
+from stack.compiler.graph.ordered import Ordered, read_ordered
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.program import GraphRequest
 from stack.ops import is_message
@@ -217,6 +219,9 @@ def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | Non
         written.setdefault(fusion.of[piece], []).append(piece)
     if not all(_reads_in_place(fusion, c, pieces, source) for c, pieces in written.items()):
         return None
+    after = _stages(fusion, root)
+    if after is None:
+        return None
     readers = [r for r, needs in fusion.needs.items() if source in needs and r in fusion.of]
     read = {r: _read(r, source, fusion.needs[r]) for r in readers if fusion.of[r] not in written}
     found = dict(extra)
@@ -224,6 +229,30 @@ def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | Non
         places = [_written(fusion.homes[piece]) for piece in pieces]
         before = {fusion.of[r] for r, own in read.items() if _meet(own, places)}
         found[c] = found.get(c, set()) | before
+    for c, earlier in after.items():
+        found[c] = found.get(c, set()) | earlier
+    return found
+
+
+def _stages(fusion: Fusion, root: Node) -> dict[Cluster, set[Cluster]] | None:
+    """Where several parts of an input are overwritten one after the other: for what writes a part,
+    all that writes those before, or reads what was there then; None where one kernel would do
+    both."""
+    found: dict[Cluster, set[Cluster]] = {}
+    while root.op == "overwrite" and (before := base(root.srcs[0])).op == "overwrite":
+        writers = fusion.writers(base(root.srcs[1]))
+        readers = {
+            fusion.of[r] for r, needs in fusion.needs.items() if before in needs and r in fusion.of
+        }
+        for c in {fusion.of[w] for w in writers}:
+            own = [w for w in writers if fusion.of[w] is c]
+            if c in readers and not _reads_in_place(fusion, c, own, before):
+                return None
+            earlier = {fusion.of[w] for w in fusion.writers(before)} | readers - {c}
+            if c in earlier:
+                return None
+            found[c] = found.get(c, set()) | earlier
+        root = before
     return found
 
 
@@ -268,6 +297,17 @@ def _reads_in_place(
     and comes before that, or is one with a read of the writer's. What a product multiplies is read
     for many elements; what follows it is computed once for each."""
     nest = cluster.nest
+    if cluster.kind == "scatter":
+        ordered = read_ordered(cluster.roots, fusion.homes)
+        assert isinstance(ordered, Ordered), "it was read before"
+        first, *others = ordered.exprs
+        return (
+            isinstance(first, Read)
+            and first.root is source
+            and not first.guards
+            and all(same(first.offset, ordered.written[w]) for w in written)
+            and all(r.root is not source for e in others for r in reads(e))
+        )
     if cluster.kind not in ("loops", "matmul") or any(root not in nest.exprs for root in written):
         return False
     products = [r for r in nest.own if r not in nest.exprs and r not in nest.moved]

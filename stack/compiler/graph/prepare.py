@@ -383,6 +383,8 @@ def own_buffers(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
         srcs = tuple(done[s] for s in n.srcs)
         if n.op == "concat":
             srcs = places.pieces(n, srcs, users)
+        if n.op == "overwrite":
+            srcs = (srcs[0], places.part(n, base(srcs[0]), srcs[1], users))
         done[n] = rebuild(n, srcs)
     owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(outputs)]
     return tuple(owned)
@@ -393,7 +395,7 @@ class _Places:
 
     def __init__(self) -> None:
         self._taken: set[Node] = set()
-        self._concats = 0
+        self._concats = self._parts = 0
 
     def claim(self, n: Node, tag: str, awkward: bool = False) -> Node:
         """The node, or a copy of it if its place is another one; an empty one needs none."""
@@ -402,6 +404,14 @@ class _Places:
             n = below = node("contiguous", n.type, (n,), tag=tag)
         self._taken.add(below)
         return n
+
+    def part(self, whole: Node, before: Node, part: Node, users: Counter[Node]) -> Node:
+        """What overwrites a part of what was `before`, which can be computed there."""
+        self._parts += 1
+        old = whole.srcs[1]
+        self._taken.add(before)  # it lies where the whole does
+        strided = prod(old.shape) > old.shape[-1]
+        return self.claim(part, f"part{self._parts}", _is_awkward(old, strided, users))
 
     def pieces(self, concat: Node, srcs: Sequence[Node], users: Counter[Node]) -> tuple[Node, ...]:
         """A concatenation's operands, each of which can be computed in it."""
@@ -416,7 +426,7 @@ class _Places:
 def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     """Whether a piece of a concatenation is better copied there than computed there."""
     below = base(piece)
-    if below.op in ("concat", "scan", "scatter"):
+    if below.op in ("concat", "overwrite", "scan", "scatter"):
         return True
     if strided and below.op in WHOLE:
         return True
@@ -434,10 +444,10 @@ def first_passes(*folds: Pass) -> tuple[Pass, ...]:
     return (numbered, simplify, decomposed_but_sealed if folds else decomposed, *folds)
 
 
-def passes(*folds: Pass) -> tuple[Pass, ...]:
+def passes(*folds: Pass, last: Sequence[Pass] = ()) -> tuple[Pass, ...]:
     """What comes before fusion, in order: folds before sums of products, which may be among what
-    they look for, become deeper products."""
-    return (*first_passes(*folds), fold_sums, cropped, gathered, lowerable, own_buffers)
+    they look for, become deeper products; `last` comes before places are given."""
+    return (*first_passes(*folds), fold_sums, cropped, gathered, lowerable, *last, own_buffers)
 
 
 PASSES = passes()

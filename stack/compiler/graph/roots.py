@@ -13,7 +13,7 @@ from typing import Literal
 
 from hal.core.facts import dataclass
 from hal.tile.node import Node, toposort
-from hal.tile.size import equal, hint
+from hal.tile.size import equal, hint, is_one
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
@@ -24,6 +24,8 @@ from stack.ops.operator import OpKind
 WHOLE = {row.name for row in OPS.values() if row.kind in (OpKind.EXCHANGE, OpKind.LOOP)}
 """What reads and writes buffers as a whole, whose elements lie one after the other."""
 OWN_KERNEL = SEALED | {"matmul", "reduce", "scan", "scatter"} | WHOLE
+PUT_TOGETHER = ("concat", "overwrite")
+"""What lies where its operands do, and has no kernel."""
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -111,9 +113,9 @@ def _chosen_matrices(n: Node) -> Node | None:
 def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
     roots: dict[Node, None] = dict.fromkeys(base(o) for o in request.outputs)
     for n in order:
-        if n.op == "input" or n.op in OWN_KERNEL or n.op in ("concat", "contiguous"):
+        if n.op == "input" or n.op in OWN_KERNEL or n.op in (*PUT_TOGETHER, "contiguous"):
             roots[n] = None
-        if n.op == "concat":
+        if n.op in PUT_TOGETHER:
             roots.update(dict.fromkeys(map(base, n.srcs)))
         if n.op in WHOLE:
             roots.update(dict.fromkeys(piece(s)[0] if n.op == "loop" else base(s) for s in n.srcs))
@@ -217,7 +219,8 @@ def _pays(n: Node, users: int, inline: Inline) -> bool:
 def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:
     """A home for each root, and the sizes in bytes of the temporaries.
 
-    Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine element
+    Pieces of a concatenation live inside it, so that it costs no copy, and what overwrites a part
+    lives in that. What ranks combine element
     by element is computed where the result will be, if nobody else reads it.
     """
     homes: dict[Node, Home] = {}
@@ -244,11 +247,31 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
                 apart = run if outer == 1 else stride
                 homes[base(piece)] = Home(own.kind, own.index, own.base + start, run, apart, outer)
                 start += run
+        if n.op == "overwrite":
+            whole, part = n.srcs
+            homes[base(part)] = _of_part(homes[n], n)
+            if base(whole).op == "overwrite":
+                homes[base(whole)] = homes[n]
         if is_exchange(n) and exchange_of(n).in_place:
             below = base(n.srcs[0])
             if users[below] == 1 and not is_exchange(below):
                 homes.setdefault(below, homes[n])
     return homes, temps
+
+
+def _of_part(own: Home, n: Node) -> Home:
+    """Where the part of an `overwrite` lies, of which the whole lies in one piece at `own`."""
+    part, shape = n.srcs[1].shape, n.shape
+    cut = [a for a, (m, size) in enumerate(zip(part, shape, strict=True)) if not equal(m, size)]
+    last = cut[-1]
+    lead = next((a for a in range(last) if not is_one(part[a])), last)
+    inner = prod(shape[last + 1 :])
+    offset = sum(
+        lo * prod(shape[a + 1 :]) for a, lo in enumerate(n["start"]) if a < lead or a == last
+    )
+    run, rows = part[last] * inner, prod(part[lead:last])
+    stride = run if is_one(rows) else shape[last] * inner
+    return Home(own.kind, own.index, own.base + offset, run, stride, rows)
 
 
 def _whole(n: Node, kind: BufferKind, index: int) -> Home:

@@ -11,7 +11,7 @@ from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion, root_needs
 from stack.compiler.graph.operands import read_operands
 from stack.compiler.graph.ordered import read_ordered
-from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, place
+from stack.compiler.graph.roots import OWN_KERNEL, PUT_TOGETHER, Home, base, choose_roots, place
 from stack.compiler.program import GraphRequest, NeedsPlainSizes
 
 
@@ -40,7 +40,7 @@ def fuse(request: GraphRequest, *, moves: bool = False) -> tuple[Fusion, list[in
             if needs.get(root) == was_needed[root]
             and all(homes[n].lies_like(before[n]) for n in (root, *needs[root]))
         }
-        computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
+        computed = [r for r in roots if r.op not in ("input", *PUT_TOGETHER) and r.type.size]
         wanted = _add_missing(alone, computed, homes)
         if not wanted:
             updates = [(base(request.outputs[o]), request.inputs[i]) for o, i in request.updates]

@@ -16,9 +16,10 @@ from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, cast, const, index, mul, program_id, sub, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import is_fixed
+from hal.tile.size import hint, is_fixed
 from stack.compiler.graph.access import Axis, axis_index
-from stack.compiler.graph.expr import Expr, reads
+from stack.compiler.graph.cluster import same
+from stack.compiler.graph.expr import Expr, Read, reads
 from stack.compiler.graph.ordered import Ordered
 from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import ceil_div, near_nbytes
@@ -64,7 +65,9 @@ def emit_scatter(found: Ordered, emission: Emission) -> Grid:
     size, memory = slots * prod(scope.shape), None
     # Where results are held in a wider type, that must not follow from how many cores there are.
     most = share.slots * prod(scope.shape) if emission.loops.squares else size
-    if room is not None and is_fixed(most) and most * dtype.nbytes <= room:
+    there = _is_there(found, emission)
+    few = there and emission.loops.squares and _are_few(found)
+    if room is not None and not few and is_fixed(most) and most * dtype.nbytes <= room:
         # Behind them is a place for updates that are out of range.
         memory = emission.b.alloc("held", dtype, size + prod(scope.shape))
     held = _Held(found, emission, memory, prod(scope.shape), *share.of(part))
@@ -81,7 +84,8 @@ def emit_scatter(found: Ordered, emission: Emission) -> Grid:
             _ask_down(s, [base], along)
         held.begin(s, s.tile(base))
 
-    over_slots(begin)
+    if held.memory is not None or not there:
+        over_slots(begin)
 
     def one(s: Tiles, lane: Node | int = 0) -> None:
         place = cast(s.tile(position), I64)
@@ -290,6 +294,22 @@ def _share(found: Ordered, instances: int, emission: Emission) -> _Share:
             wanted = min(cores, ceil_div(slots * dtype.nbytes, room))
     size = ceil_div(along[0].size, min(wanted, along[0].size))
     return _Share(ceil_div(along[0].size, size), size, slots // along[0].size, slots)
+
+
+def _is_there(found: Ordered, emission: Emission) -> bool:
+    """Whether what updates are combined with is what is in their place already."""
+    base, homes = found.exprs[0], emission.homes
+    if not isinstance(base, Read) or base.guards:
+        return False
+    root, at = next(iter(found.written.items()))
+    old, new = homes[base.root], homes[root]
+    return (old.kind, old.index) == (new.kind, new.index) and same(base.offset, at)
+
+
+def _are_few(found: Ordered) -> bool:
+    """Whether there are fewer updates than slots."""
+    count, along = (prod(hint(a.size) for a in found.groups[g]) for g in (1, 3))
+    return count < along
 
 
 def _held_in(found: Ordered, emission: Emission) -> tuple[DType, int | None]:

@@ -58,6 +58,24 @@ def _looked_up(x: Node, tensors: list[tuple[int, Node]]) -> Node:
     axes = [a for a, _ in tensors]
     if len(tensors) == 1:
         return take(x, tensors[0][1], axes[0])
+    rest = [a for a in range(len(x.shape)) if a not in axes]
+    at = axes[0] if _are_neighbours(axes) else 0
+    moved = g.permute(x, [*rest[:at], *axes, *rest[at:]])
+    return g.gather(_joined(moved, at, len(axes)), _together(x, tensors), at)
+
+
+def _are_neighbours(axes: Sequence[int]) -> bool:
+    return list(axes) == list(range(axes[0], axes[0] + len(axes)))
+
+
+def _joined(x: Node, at: int, count: int) -> Node:
+    """x with so many axes, from that one on, as one."""
+    sizes = x.shape[at : at + count]
+    return g.reshape(x, (*x.shape[:at], math.prod(sizes), *x.shape[at + count :]))
+
+
+def _together(x: Node, tensors: Sequence[tuple[int, Node]]) -> Node:
+    """The places that tensors name of axes of x, in these axes as one; -1 for what is outside."""
     shape = broadcast_shape(t.shape for _, t in tensors)
     linear = g.full(shape, 0, DType.I64)
     inside = g.full(shape, True, DType.BOOL)
@@ -66,13 +84,7 @@ def _looked_up(x: Node, tensors: list[tuple[int, Node]]) -> Node:
         place = g.broadcast(g.cast(_wrapped(t, x.shape[a]), DType.I64), shape)
         inside = g.and_(inside, g.and_(e.le(0, place), e.lt(place, x.shape[a])))
         linear = e.add(e.mul(linear, x.shape[a]), place)
-    rest = [a for a in range(len(x.shape)) if a not in axes]
-    together = axes == list(range(axes[0], axes[0] + len(axes)))
-    at = axes[0] if together else 0
-    moved = g.permute(x, [*rest[:at], *axes, *rest[at:]])
-    sizes = [x.shape[a] for a in rest]
-    flat = g.reshape(moved, (*sizes[:at], math.prod(x.shape[a] for a in axes), *sizes[at:]))
-    return g.gather(flat, e.where(inside, linear, -1), at)
+    return e.where(inside, linear, -1)
 
 
 def expanded(x: Node, index: Any) -> list[Any]:
@@ -430,10 +442,11 @@ def index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool = 
         return setitem(x, index, g.cast(values, x.dtype))
     if isinstance(index[0], Node) and index[0].dtype is DType.BOOL and len(index) == 1:
         return e.add(x, _masked(g.full_like(x, 0), index[0], g.cast(values, x.dtype)))
-    flat = g.reshape(g.arange(x.type.size), x.shape)
-    places = getitem(flat, index)
-    new = g.broadcast(g.cast(values, x.dtype), places.shape)
-    return _at(x, places, new, "sum")
+    items, new = expanded(x, index), g.cast(values, x.dtype)
+    if (tensors := _whole_rows(items)) is not None:
+        return _at_rows("sum", x, tensors, new)
+    places = getitem(g.reshape(g.arange(x.type.size), x.shape), index)
+    return _at(x, places, g.broadcast(new, places.shape), "sum")
 
 
 @operator(in_place=True, aten="put")
@@ -444,6 +457,29 @@ def put(x: Node, index: Node, source: Node, accumulate: bool = False) -> Node:
     within.check(index, x.type.size, wraps=True)
     places = _wrapped(index, x.type.size)
     return _at(x, places, source, "sum" if accumulate else "set")
+
+
+def _whole_rows(items: Sequence[Any]) -> list[tuple[int, Node]] | None:
+    """The axes that tensors name places of, each with its tensor, if these are neighbours and all
+    others are whole."""
+    tensors = [(a, item) for a, item in enumerate(items) if isinstance(item, Node)]
+    named = all(isinstance(item, Node) or item == slice(None) for item in items)
+    if not tensors or not named or not _are_neighbours([a for a, _ in tensors]):
+        return None
+    return tensors if len(tensors) == 1 or all(t.shape for _, t in tensors) else None
+
+
+def _at_rows(kind: str, x: Node, tensors: list[tuple[int, Node]], value: Node | float) -> Node:
+    """x with values combined at the places that tensors name of neighbouring axes."""
+    at = tensors[0][0]
+    places, flat = _together(x, tensors), _joined(x, at, len(tensors))
+    before, behind = flat.shape[:at], flat.shape[at + 1 :]
+    new = _filling(value, (*before, *places.shape, *behind), x.dtype)
+    if not new.type.size:
+        return x
+    count = places.type.size
+    values = g.reshape(new, (*before, count, *behind))
+    return g.reshape(g.scatter(kind, flat, g.reshape(places, (count,)), values, at), x.shape)
 
 
 def _at(x: Node, places: Node, new: Node, kind: str) -> Node:
@@ -495,6 +531,8 @@ def setitem(x: Node, index: Any, value: Node | float) -> Node:
     if isinstance(mask, Node) and mask.dtype is DType.BOOL:
         return _masked(x, mask, as_node(value, x.dtype))
     items = expanded(x, index)
+    if (tensors := _whole_rows(items)) is not None:
+        return _at_rows("set", x, tensors, value)
     if any(isinstance(i, Node) for i in items):
         places = getitem(g.reshape(g.arange(x.type.size), x.shape), index)
         return _at(x, places, _filling(value, places.shape, x.dtype), "set")

@@ -1,0 +1,87 @@
+"""Writes that are done when they are asked for: a number, or an array that is there, into one run
+of a tensor that is there.
+
+A loop of these is as many commands to the device. As operations they would be one expression,
+another one for each loop, which is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from hal.tile.numeric import NUMPY
+from stack.framework import store
+from stack.framework.cell import Cell, become
+from stack.framework.devices import engine
+from stack.recorder.window import Window
+
+_HELD = 3
+"""References to a leaf that its cell alone holds, and to its array: the cell's, or that of the
+table of arrays; that of who asks; the question's."""
+
+
+def write_at_once(source: Cell, window: Window, value: Any) -> bool:
+    """Whether what the window shows of a cell is the value now: a number, or a cell. False where
+    that has to wait for something, or where somebody else holds what the cell was."""
+    if source.recording is not None or source.part is not None or not window.is_contiguous:
+        return False
+    dtype = source.node.dtype
+    given = value if isinstance(value, Cell) else None
+    number = _number(value, dtype) if given is None else _constant(given, dtype)
+    values = None
+    if number is None:
+        values = None if given is None else _array(given)
+        if values is None or values.type.shape != window.shape or values.type.dtype is not dtype:
+            return False
+    with store.lock:
+        leaf = source.node
+        array = store.arrays.get(leaf)
+        own = engine(source.device)
+        if array is None:
+            filled = _constant(source, dtype)
+            if filled is None or not leaf.type.size:
+                return False
+            array = own.empty(leaf.type)
+            own.fill(array, 0, leaf.type.size, filled)
+        elif sys.getrefcount(leaf) > _HELD or sys.getrefcount(array) > _HELD:
+            return False
+        if values is not None:
+            own.copy(array, window.offset, values)
+        elif number is not None:
+            own.fill(array, window.offset, math.prod(window.shape), number)
+        become(source, store.holding(array))
+    return True
+
+
+def _array(cell: Cell) -> Any:
+    """The array of a cell that has one of its own; None for others."""
+    if cell.link is not None or cell.part is not None or cell.recording is not None:
+        return None
+    return store.arrays.get(cell.node)
+
+
+def _constant(cell: Cell, dtype: DType) -> Any:
+    """The number that all elements of a cell are, if its node says so and it is of that type."""
+    if cell.link is not None or cell.part is not None or cell.recording is not None:
+        return None
+    n: Node = cell.node
+    while n.op in ("reshape", "expand"):
+        n = n.srcs[0]
+    return np.asarray(n["value"], NUMPY[dtype]) if n.op == "const" and n.dtype is dtype else None
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    """A number as an element of that type; None where it is of another kind, or too large."""
+    if dtype is DType.BOOL:
+        return np.asarray(value) if type(value) is bool else None
+    if dtype.is_float:
+        return np.asarray(value, NUMPY[dtype]) if type(value) in (int, float) else None
+    limits = np.iinfo(NUMPY[dtype])
+    is_one = type(value) is int and limits.min <= value <= limits.max
+    return np.asarray(value, NUMPY[dtype]) if is_one else None
