@@ -139,6 +139,15 @@ def _cnn() -> Callable[..., Any]:
     return _trained(model, model)
 
 
+def _strided() -> Callable[..., Any]:
+    ht.manual_seed(0)
+    first, second = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+    pools = nn.MaxPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(1)
+    layers = first, nn.BatchNorm2d(8), nn.ReLU(), pools[0], second, nn.ReLU(), pools[1]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(16, 10))
+    return _trained(model, model)
+
+
 class _Gpt(nn.Module):
     """Two blocks of width 64 with 4 heads."""
 
@@ -190,5 +199,15 @@ CASES = (
         lambda rng, b: (rng.standard_normal((b, 3, 16, 16), np.float32), rng.integers(0, 10, b)),
         (8, 12, 5),
         (2, 65),
+    ),
+    Case(
+        "CNN with strides and pools, images of 16 to 128 by fours",
+        _strided,
+        lambda rng, s: (
+            rng.standard_normal((4, 3, 4 * s, 4 * s), np.float32),
+            rng.integers(0, 10, 4),
+        ),
+        (8, 12, 6),
+        (4, 33),
     ),
 )
