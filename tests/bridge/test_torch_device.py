@@ -672,6 +672,29 @@ def test_a_compiled_model_draws_and_rounds_as_an_eager_one():
 
 
 @pytest.mark.slow
+def test_a_compiled_graph_takes_the_numbers_that_a_program_makes_tensors_of():
+    """As those of transformers do for masks; and attention's gradient, which torch lays out in an
+    order of its own. Both ran operator by operator."""
+
+    def function(x):
+        low = torch.tensor(-2.0, device=x.device)
+        kept = torch.where(x > 0, x, low) * torch.tensor([3.0], device=x.device)
+        return kept.sum() + F.scaled_dot_product_attention(x, x, x, is_causal=True).square().sum()
+
+    fast = torch.compile(function, backend=bridge.backend)
+    x = torch.linspace(-1, 1, 24, device="hal").view(1, 2, 4, 3).requires_grad_()
+    found, recorded = [], []
+    for run in (function, fast, fast):
+        before, x.grad = bridge.stats()["hal:0"]["operations"], None
+        value = run(x)
+        value.backward()
+        found.append((value.item(), x.grad.tolist()))
+        recorded.append(bridge.stats()["hal:0"]["operations"] - before)
+    assert found[1] == found[2] == found[0]
+    assert recorded[2] < 0.6 * recorded[0], recorded
+
+
+@pytest.mark.slow
 @pytest.mark.turns
 def test_a_compiled_graph_without_gradients_shares_and_changes_what_an_eager_one_does():
     """Torch's wrappers are left out where they do nothing; memory alone may differ then."""

@@ -16,6 +16,7 @@ from torch._functorch._aot_autograd.schemas import (
     ViewAndMutationMeta,
 )
 from torch._functorch.aot_autograd import make_boxed_func
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -114,7 +115,8 @@ def _compile(graph: fx.GraphModule, shown: int | None) -> Any:
         elif isinstance(n.target, torch._ops.OperatorBase):
             found.append(str(n.target))
     attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
-    names = found + [f"attribute {n.target}" for n in attributes]
+    constants = {n: held for n in attributes if (held := _constant(n)) is not None}
+    names = found + [f"attribute {n.target}" for n in attributes if n not in constants]
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
     if not all(_is_lowered(n) for n in names) or all(_is_number(n) for n in inputs):
         return make_boxed_func(graph.forward)  # by operators, which torch decomposes or refuses
@@ -128,7 +130,7 @@ def _compile(graph: fx.GraphModule, shown: int | None) -> Any:
     seen = visible | set(results[: len(set(whole_of.values()))])
     row = Row(
         f"a compiled graph of {len(graph.graph.nodes)} nodes",
-        _lower_of(graph, results, drawing),
+        _lower_of(graph, results, drawing, constants),
         orders=tuple([_order(n) if n in seen else None for n in results]),
     )
     record = kernels.alike(row)
@@ -170,6 +172,21 @@ def _compile(graph: fx.GraphModule, shown: int | None) -> Any:
     if is_plain and not strangers:
         setattr(boxed, _RECORDED, _Direct(recorded, len(inputs), takes_indices))
     return boxed
+
+
+def _constant(n: fx.Node) -> Node | None:
+    """What `torch.tensor(number)` of a program has become in its graph: an attribute that nobody
+    writes. None: it has several elements, or is a result."""
+    held = getattr(n.graph.owning_module, str(n.target), None)
+    if (
+        not isinstance(held, Tensor)
+        or held.numel() != 1
+        or held.dtype not in DTYPES
+        or any(user.op == "output" for user in n.users)
+    ):
+        return None
+    with unset_fake_temporarily():  # torch compiles with tensors that have no values
+        return g.full(tuple(held.shape), held.item(), DTYPES[held.dtype])
 
 
 def _whole_of(results: Collection[fx.Node]) -> dict[fx.Node, fx.Node]:
@@ -273,7 +290,10 @@ _IGNORED = ("layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
 def _lower_of(
-    graph: fx.GraphModule, results: Sequence[fx.Node], drawing: bool
+    graph: fx.GraphModule,
+    results: Sequence[fx.Node],
+    drawing: bool,
+    constants: dict[fx.Node, Node],
 ) -> Callable[..., Any]:
     """The graph as a row: nodes for its arguments to nodes for these of its results. One that draws
     has the state of a stream as its first argument, and that behind its draws as its last result.
@@ -301,6 +321,8 @@ def _lower_of(
                 values[n] = next(rest)
             elif n.op == "output":
                 return [*[values[r] for r in results], *state]
+            elif n.op == "get_attr":
+                values[n] = constants[n]
             elif n.target is _SIZE:
                 values[n] = values[n.args[0]].shape[n.args[1]]
             elif not isinstance(n.target, torch._ops.OpOverload):  # of Python: on sizes, and [i]
@@ -375,6 +397,11 @@ def _zeros(shape: Sequence[int], *, dtype: DType) -> Node:
     return g.full(tuple(shape), 0, dtype)
 
 
+@_in_graphs("empty_permuted")
+def _empty_permuted(shape: Sequence[int], order: Sequence[int], *, dtype: DType) -> Node:
+    return g.full(tuple(shape), 0, dtype)
+
+
 @_in_graphs("scalar_tensor")
 def _scalar_tensor(value: Any, *, dtype: DType) -> Node:
     return g.const(value, dtype)
@@ -445,7 +472,7 @@ _TYPED = frozenset(
     {
         *(_aten.full.default, _aten.full_like.default, _aten.empty.memory_format),
         *(_aten.zeros.default, _aten.scalar_tensor.default, _aten._to_copy.default),
-        _aten.arange.start_step,
+        *(_aten.arange.start_step, _aten.empty_permuted.default),
     }
 )
 """Constructors, whose element type the graph's example tells."""
