@@ -1,8 +1,8 @@
-"""Writes that are done when they are asked for: a number, or an array that is there, into one run
-of a tensor that is there.
+"""What is done when it is asked for: a number, or an array that is there, written into one run of
+a tensor that is there, and such a run read.
 
-A loop of these is as many commands to the device. As operations they would be one expression,
-another one for each loop, which is compiled.
+A loop of these is as many commands to the device. As operations writes would be one expression,
+another one for each loop, which is compiled, and each value read a kernel.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.framework import store
-from stack.framework.cell import Cell, become
-from stack.framework.devices import engine
+from stack.framework.cell import Cell, become, under_way
+from stack.framework.devices import NDArray, engine
 from stack.recorder.window import Window
 
 _HELD = 3
@@ -57,6 +57,18 @@ def write_at_once(source: Cell, window: Window, value: Any) -> bool:
             own.fill(array, window.offset, math.prod(window.shape), number)
         become(source, store.holding(array))
     return True
+
+
+def read_at_once(cell: Cell) -> NDArray | None:
+    """The values of a window on one run of a tensor that is there; None for other cells."""
+    link = cell.link
+    if link is None or under_way or not link.window.is_contiguous or link.window.repeats:
+        return None
+    source = link.source
+    array = _array(source)
+    if array is None or array.type != source.value_type:
+        return None
+    return engine(source.device).get_part(array, link.window.offset, link.window.shape)
 
 
 def _array(cell: Cell) -> Any:

@@ -25,7 +25,7 @@ from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
-from stack.framework.at_once import write_at_once
+from stack.framework.at_once import read_at_once, write_at_once
 from stack.framework.cell import (
     NO_HOOKS,
     Cell,
@@ -345,7 +345,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     def numpy(self) -> NDArray:
         """A copy of the values on the host. bfloat16 comes as ml_dtypes.bfloat16."""
-        return engine(self.device).get(array_of(self))
+        found = read_at_once(self)
+        return engine(self.device).get(array_of(self)) if found is None else found
 
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> NDArray:
         if copy is False:

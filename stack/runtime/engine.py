@@ -179,20 +179,32 @@ class Engine:
         Raises InvalidCall for another `out`, OperationFailed or DeviceLost with the first cause
         when they will never be, DeadlineExceeded when they are late.
         """
-        self._check_own(array)
         shape, dtype = array.type.shape, NUMPY[array.type.dtype]
         host = np.empty(shape, dtype) if out is None else out
         if host.shape != shape or host.dtype != dtype or not host.flags.c_contiguous:
             raise InvalidCall(f"the values of {array!r} do not go into {host.dtype}{host.shape}")
+        self._read(array, 0, host)
+        return host
+
+    def get_part(self, array: Array, begin: int, shape: tuple[int, ...]) -> Host:
+        """As `get`, of as many elements as an array of that shape has, from that one on in
+        row-major order."""
+        host = np.empty(shape, NUMPY[array.type.dtype])
+        self._read(array, begin, host)
+        return host
+
+    def _read(self, array: Array, begin: int, host: Host) -> None:
+        self._check_own(array)
         with self.stream.lock:
             if array.failure is not None:
                 raise error_for(array.failure)
             if not host.size:
-                return host
+                return
+            own = array.region
+            region = Region(own.buffer, own.offset + begin * host.itemsize, host.nbytes)
             # The stream keeps `host` until the copy is done, also when the wait is interrupted.
-            point = self.stream.copy(_bytes(host), array.region, host)
+            point = self.stream.copy(_bytes(host), region, host)
         self.stream.wait(point, f"reading {array.type}")
-        return host
 
     def snapshot(self, arrays: Sequence[Array]) -> Snapshot:
         """The values that these arrays have now, to be read while later work goes on. What writes

@@ -81,6 +81,10 @@ class InterpretedEngine:
     def get(self, array: HostArray) -> np.ndarray:
         return array.data.copy()
 
+    def get_part(self, array: HostArray, begin: int, shape: tuple[int, ...]) -> np.ndarray:
+        count = int(np.prod(shape))
+        return array.data.reshape(-1)[begin : begin + count].reshape(shape).copy()
+
     def snapshot(self, arrays: Sequence[HostArray]) -> "HostSnapshot":
         return HostSnapshot(arrays)
 
