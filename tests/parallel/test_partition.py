@@ -460,8 +460,8 @@ def test_what_is_sent_is_what_the_formulas_say(stage):
 @pytest.mark.slow
 @pytest.mark.turns
 def test_a_divided_step_launches_as_many_kernels_as_one_device_does():
-    """Among ranks along their rows or in tensors, whichever is drawn: and one more, since the loss's
-    mean is divided behind the sum over ranks, where one device does both at once."""
+    """Among ranks along their rows or in tensors, whichever is drawn; and one more, since the mean
+    of losses is divided behind the sum over ranks, where one device does both at once."""
     strategy = stream("kernels").choice((data(2), tensor(2, MEGATRON)))
     case = Case("sgd", layers=2)
     with hal.open("cpu:0") as device:
