@@ -8,22 +8,16 @@ another one for each loop, which is compiled, and each value read a kernel.
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
-
-import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from hal.tile.numeric import NUMPY
 from stack.framework import store
 from stack.framework.cell import Cell, become, under_way
 from stack.framework.devices import NDArray, engine
+from stack.framework.dtypes import is_plain
+from stack.ops.numeric import element
 from stack.recorder.window import Window
-
-_HELD = 3
-"""References to a leaf that its cell alone holds, and to its array: the cell's, or that of the
-table of arrays; that of who asks; the question's."""
 
 
 def write_at_once(source: Cell, window: Window, value: Any) -> bool:
@@ -33,23 +27,25 @@ def write_at_once(source: Cell, window: Window, value: Any) -> bool:
         return False
     dtype = source.node.dtype
     given = value if isinstance(value, Cell) else None
-    number = _number(value, dtype) if given is None else _constant(given, dtype)
-    values = None
-    if number is None:
-        values = None if given is None else _array(given)
-        if values is None or values.type.shape != window.shape or values.type.dtype is not dtype:
-            return False
+    number = values = None
+    if given is None:
+        number = element(value, dtype) if is_plain(value, dtype) else None
+    elif given.value_type.dtype is dtype and given.value_type.shape == window.shape:
+        number = _constant(given, dtype)
+        values = _array(given) if number is None else None
+    if number is None and values is None:
+        return False
+    own, type = engine(source.device), source.value_type
     with store.lock:
-        leaf = source.node
-        array = store.arrays.get(leaf)
-        own = engine(source.device)
-        if array is None:
+        if source.node not in store.arrays:
             filled = _constant(source, dtype)
-            if filled is None or not leaf.type.size:
+            if filled is None or not type.size:
                 return False
-            array = own.empty(leaf.type)
-            own.fill(array, 0, leaf.type.size, filled)
-        elif sys.getrefcount(leaf) > _HELD or sys.getrefcount(array) > _HELD:
+            array = own.empty(type)
+            own.fill(array, 0, type.size, filled)
+        elif store.references(source.node) == store.ALONE:
+            array = store.arrays[source.node]
+        else:
             return False
         if values is not None:
             own.copy(array, window.offset, values)
@@ -85,15 +81,4 @@ def _constant(cell: Cell, dtype: DType) -> Any:
     n: Node = cell.node
     while n.op in ("reshape", "expand"):
         n = n.srcs[0]
-    return np.asarray(n["value"], NUMPY[dtype]) if n.op == "const" and n.dtype is dtype else None
-
-
-def _number(value: Any, dtype: DType) -> Any:
-    """A number as an element of that type; None where it is of another kind, or too large."""
-    if dtype is DType.BOOL:
-        return np.asarray(value) if type(value) is bool else None
-    if dtype.is_float:
-        return np.asarray(value, NUMPY[dtype]) if type(value) in (int, float) else None
-    limits = np.iinfo(NUMPY[dtype])
-    is_one = type(value) is int and limits.min <= value <= limits.max
-    return np.asarray(value, NUMPY[dtype]) if is_one else None
+    return element(n["value"], dtype) if n.op == "const" and n.dtype is dtype else None

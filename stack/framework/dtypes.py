@@ -156,3 +156,11 @@ def _join(dtypes: Iterable[DType]) -> DType | None:
     for d in dtypes:
         result = d if result is None else wider(result, d)
     return result
+
+
+def is_plain(value: object, dtype: DType) -> bool:
+    """Whether a Python number is of an element type's own kind, so that it is rounded and no more:
+    an int is a float, but neither a bool, nor the other way round."""
+    if dtype is DType.BOOL:
+        return type(value) is bool
+    return type(value) is int or (dtype.is_float and type(value) is float)

@@ -12,8 +12,6 @@ appended to the next one.
 
 from __future__ import annotations
 
-import builtins
-import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -32,6 +30,7 @@ from stack.compiler.program import GraphRequest
 from stack.framework import store, within
 from stack.framework.cell import Cell, Context, here, owners, settle, stale
 from stack.framework.devices import engine, engines
+from stack.framework.dtypes import is_plain
 from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import index
@@ -354,8 +353,7 @@ class CellTape:
 
     def filled(self, type: Type, value: float) -> int:
         """The number of a value of equal elements; -1 where the number is of another kind."""
-        kinds = (bool,) if type.dtype is DType.BOOL else (int, float)
-        if builtins.type(value) not in (kinds if type.dtype.is_float else kinds[:1]):
+        if not is_plain(value, type.dtype):
             return -1
         slot = g.input(0, Type((), type.dtype))
         n = self.tape.append((Formed(g.broadcast(slot, type.shape), (slot,)), number_key(value)))
@@ -698,7 +696,8 @@ class CellTape:
 
     def _places(self, alive: Mapping[int, Cell], missing: Iterable[int]) -> Mapping[int, int]:
         """Of values that are others but for a part: the number of a leaf whose array such a value
-        takes, because nobody can ask for what the leaf was."""
+        takes, because nothing but this tape refers to the leaf or to the array: nobody else can ask
+        for what it was, or for what follows from that."""
         keys, found = self.tape.keys, dict[int, int]()
         for n in missing:
             m = n
@@ -711,18 +710,14 @@ class CellTape:
         tracked = [n for n, c in alive.items() if c._requires_grad and not c.owns]
         needed = self.tape.needed(tracked)
         leaves = {m: leaf for leaf, m in self.tape.leaves.items()}
-        free = {m for m in found.values() if m not in needed and self._is_held_here(leaves[m])}
+        inputs = set(self.tape.inputs)
+        given = {m for m in found.values() if m not in needed and leaves[m] in inputs}
+        inputs.clear()
+        # Of this tape three refer to a leaf, of which one counts as its holder: the keys of its
+        # leaves, its inputs, and the dictionary here.
+        own = store.ALONE[0] + 2, store.ALONE[1]
+        free = {m for m in given if store.references(leaves[m]) == own}
         return {n: m for n, m in found.items() if m in free}
-
-    def _is_held_here(self, leaf: Node) -> bool:
-        """Whether nothing but this tape, and who asks, refers to a leaf that has an array, nor to
-        the array: then nobody else can ask for it, or for what follows from it."""
-        array = store.arrays.get(leaf)
-        if array is None or leaf.op != "input" or leaf not in self.tape.inputs:
-            return False
-        # Of this tape: a key of `leaves`, one of the inputs; then the caller's dictionary, the
-        # parameter here, and that of the question.
-        return sys.getrefcount(leaf) <= 5 and sys.getrefcount(array) <= 3
 
     def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
         """The leaf has the value of a number, which is the cell's, if it is still."""

@@ -10,8 +10,10 @@ array keeps it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from itertools import count
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from hal.tile.node import Node, Type, unshared
@@ -96,6 +98,26 @@ def bind(leaf: Node, array: Array) -> None:
     have been updated since."""
     arrays.setdefault(leaf, array)
     origins.pop(leaf, None)
+
+
+def references(leaf: object, table: WeakKeyDictionary[Any, Any] | None = None) -> tuple[int, int]:
+    """The references to a leaf that has an array, and to the array: those of who holds them, and
+    as many of Python's own as in `ALONE`, which is asked in the same way."""
+    array = (arrays if table is None else table)[leaf]
+    return sys.getrefcount(leaf), sys.getrefcount(array)
+
+
+class _Held:
+    """What stands for a leaf, or for an array."""
+
+
+def _alone() -> tuple[int, int]:
+    held = [_Held()]
+    return references(held[0], WeakKeyDictionary({held[0]: _Held()}))
+
+
+ALONE = _alone()
+"""The references to a leaf that one holds, and to its array, which nobody does but the table."""
 
 
 def root(n: Node) -> Node:

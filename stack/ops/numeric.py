@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from numbers import Real
 from struct import Struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, constant, quiet
@@ -30,6 +34,14 @@ def identity(kind: str, dtype: DType) -> float | int:
 
 _SINGLE = Struct("f")
 _LARGEST = DType.F32.largest
+
+
+def element(value: Any, dtype: DType) -> npt.NDArray[Any] | None:
+    """A Python number as an array without axes; None for what `canonical` refuses."""
+    try:
+        return np.asarray(canonical(value, dtype), NUMPY[dtype])
+    except GraphError:
+        return None
 
 
 def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:

@@ -118,3 +118,12 @@ def test_a_loop_of_writes_compiles_nothing():
     after = bridge.stats()["hal:0"]
     assert after["compiled"] == before["compiled"]
     assert after["generalised"] == before["generalised"]
+
+
+def test_values_that_do_not_fit_a_part_are_refused():
+    x = torch.zeros(4, 5, device="hal")
+    for value in (torch.zeros(3, device="hal"), torch.ones(3).to("hal")):
+        with pytest.raises(RuntimeError, match="3"):
+            x[1].copy_(value)
+    x[1].copy_(torch.full((1,), 2.0, device="hal"))
+    assert x.sum().item() == 10

@@ -218,3 +218,14 @@ def test_numbers_are_rounded_as_elsewhere(dtype):
         x[i] = number
         peer[i] = number
     np.testing.assert_array_equal(x.float().numpy(), peer.float().numpy())
+
+
+@pytest.mark.parametrize("value", [ht.zeros, lambda n: ht.tensor([1.0] * n)])
+def test_values_that_do_not_fit_a_part_are_refused(value):
+    x = ht.zeros(4, 5)
+    with pytest.raises(ht.TensorError, match="3"):
+        x[1] = value(3)
+    x[1] = value(5)
+    with pytest.raises(ht.TensorError, match="3"):
+        x[2].copy_(value(3))
+    assert x.sum().item() == value(5).sum().item()

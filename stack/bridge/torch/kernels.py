@@ -42,6 +42,7 @@ from stack.framework import devices
 from stack.framework.errors import RangeError
 from stack.memory.pool import PoolStats
 from stack.ops.error import GraphError
+from stack.ops.numeric import element
 
 NAME = "hal"
 HOST = "HAL_TORCH_HOST"
@@ -409,18 +410,20 @@ def _written_at_once(x: Tensor, value: Any) -> bool:
             own = storages.get(value.data_ptr() >> SHIFT)
             if own is None or own.tape is not tape or own.dtype is not dtype:
                 return False
+            if value.shape != x.shape:  # told by the operation, where it does not spread
+                return False
             number = tape.filled(own)
             if number is None:
                 whole = value.numel() == own.size and value.is_contiguous()
-                if not whole or value.shape != x.shape or tape.is_pending(own):
+                if not whole or tape.is_pending(own):
                     return False
                 source = own.array
-        if source is None and (number := _element(number, dtype)) is None:
+        if source is None and (number := element(number, dtype)) is None:
             return False
         engine = tape.engine
         try:
             if storage.generation == tape.generation or storage.array is None:
-                first = _element(tape.filled(storage), dtype)
+                first = element(tape.filled(storage), dtype)
                 if first is None:
                     return False
                 made = engine.empty(Type((storage.size,), dtype))
@@ -434,17 +437,6 @@ def _written_at_once(x: Tensor, value: Any) -> bool:
             raise told("a write", error) from error
         storage.generation = storage.value = -1
     return True
-
-
-def _element(value: Any, dtype: DType) -> Any:
-    """A number as an element of that type; None where it is of another kind, or too large."""
-    if value is None or isinstance(value, complex) or not isinstance(value, bool | int | float):
-        return None
-    if dtype is DType.BOOL or dtype.is_float:
-        return np.asarray(value, NUMPY[dtype])
-    limits = np.iinfo(NUMPY[dtype])
-    whole = not isinstance(value, float) and limits.min <= value <= limits.max
-    return np.asarray(value, NUMPY[dtype]) if whole else None
 
 
 def _record_into(
