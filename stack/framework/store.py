@@ -100,7 +100,7 @@ def bind(leaf: Node, array: Array) -> None:
     origins.pop(leaf, None)
 
 
-def references(leaf: object, table: WeakKeyDictionary[Any, Any] | None = None) -> tuple[int, int]:
+def references(leaf: Any, table: WeakKeyDictionary[Any, Any] | None = None) -> tuple[int, int]:
     """The references to a leaf that has an array, and to the array: those of who holds them, and
     as many of Python's own as in `ALONE`, which is asked in the same way."""
     array = (arrays if table is None else table)[leaf]
