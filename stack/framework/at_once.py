@@ -45,6 +45,8 @@ def write_at_once(source: Cell, window: Window, value: Any) -> bool:
             own.fill(array, 0, type.size, filled)
         elif store.references(source.node) == store.ALONE:
             array = store.arrays[source.node]
+            if array.type != type:  # this rank has a part of the value
+                return False
         else:
             return False
         if values is not None:

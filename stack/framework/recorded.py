@@ -41,6 +41,7 @@ from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
 from stack.ops import OPS
 from stack.ops.error import GraphError
+from stack.ops.numeric import element
 from stack.ops.operator import OpKind
 from stack.recorder import _walk as walk
 from stack.recorder.kin import Row
@@ -352,8 +353,9 @@ class CellTape:
         return n
 
     def filled(self, type: Type, value: float) -> int:
-        """The number of a value of equal elements; -1 where the number is of another kind."""
-        if not is_plain(value, type.dtype):
+        """The number of a value of equal elements; -1 where the number is of another kind, or too
+        large."""
+        if not is_plain(value, type.dtype) or element(value, type.dtype) is None:
             return -1
         slot = g.input(0, Type((), type.dtype))
         n = self.tape.append((Formed(g.broadcast(slot, type.shape), (slot,)), number_key(value)))

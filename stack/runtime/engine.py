@@ -143,33 +143,36 @@ class Engine:
             self._fill(array, host)
 
     def fill(self, array: Array, begin: int, count: int, value: npt.NDArray[Any]) -> None:
-        """Make so many of an array's elements, in row-major order, equal to a 0-d host array of its
-        element type. Raises the cause where the array failed."""
-        pattern, size = value.tobytes(), array.type.dtype.nbytes
+        """Make so many of an array's elements, from that one on in row-major order, equal to a 0-d
+        host array of its element type.
+
+        Raises InvalidCall for elements that it does not have, the cause where it failed.
+        """
+        self.stream.throttle()
         with self.stream.lock:
-            region = self._part(array, begin * size, count * size)
-            stream = self.stream
-            point = self.device.fill(region, pattern, stream.timeline, array.readers)
-            stream.submitted(point)
+            region = self._part(array, begin, count * array.type.dtype.nbytes)
+            timeline = self.stream.timeline
+            point = self.device.fill(region, value.tobytes(), timeline, array.readers)
+            self.stream.submitted(point)
             array.written = point.value
 
     def copy(self, array: Array, begin: int, source: Array) -> None:
-        """Make as many of an array's elements as another one of its element type has, in row-major
-        order, equal to them. Raises the cause where one of them failed."""
-        self._check_own(source)
-        with self.stream.lock:
-            nbytes = source.nbytes
-            region = self._part(array, begin * array.type.dtype.nbytes, nbytes)
-            if source.failure is not None:
-                raise error_for(source.failure)
-            array.written = self.stream.copy(region, source.region, None, array.readers).value
-
-    def _part(self, array: Array, offset: int, nbytes: int) -> Region:
-        self._check_own(array)
+        """Make as many of an array's elements as another one of its element type has, from that one
+        on in row-major order, equal to them. Raises as `fill`."""
         self.stream.throttle()
+        with self.stream.lock:
+            given = self._part(source, 0, source.nbytes)
+            region = self._part(array, begin, source.nbytes)
+            array.written = self.stream.copy(region, given, None, array.readers).value
+
+    def _part(self, array: Array, begin: int, nbytes: int) -> Region:
+        """So many bytes of an array, from that element on."""
+        self._check_own(array)
         if array.failure is not None:
             raise error_for(array.failure)
-        own = array.region
+        own, offset = array.region, begin * array.type.dtype.nbytes
+        if not 0 <= offset <= offset + nbytes <= own.nbytes:
+            raise InvalidCall(f"{array!r} has no {nbytes} bytes from its element {begin} on")
         return Region(own.buffer, own.offset + offset, nbytes)
 
     def get(self, array: Array, out: Host | None = None) -> Host:
@@ -194,14 +197,10 @@ class Engine:
         return host
 
     def _read(self, array: Array, begin: int, host: Host) -> None:
-        self._check_own(array)
         with self.stream.lock:
-            if array.failure is not None:
-                raise error_for(array.failure)
+            region = self._part(array, begin, host.nbytes)
             if not host.size:
                 return
-            own = array.region
-            region = Region(own.buffer, own.offset + begin * host.itemsize, host.nbytes)
             # The stream keeps `host` until the copy is done, also when the wait is interrupted.
             point = self.stream.copy(_bytes(host), region, host)
         self.stream.wait(point, f"reading {array.type}")

@@ -127,3 +127,12 @@ def test_values_that_do_not_fit_a_part_are_refused():
             x[1].copy_(value)
     x[1].copy_(torch.full((1,), 2.0, device="hal"))
     assert x.sum().item() == 10
+
+
+@pytest.mark.parametrize("number", [1.5, -2.5, 3.0, 7])
+def test_numbers_become_whole_as_on_the_cpu(number):
+    made = [torch.zeros(3, dtype=torch.int64, device=device) for device in ("hal", "cpu")]
+    for x in made:
+        x[1] = number
+        x[2:].fill_(number)
+    assert made[0].tolist() == made[1].tolist()

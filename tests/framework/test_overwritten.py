@@ -229,3 +229,10 @@ def test_values_that_do_not_fit_a_part_are_refused(value):
     with pytest.raises(ht.TensorError, match="3"):
         x[2].copy_(value(3))
     assert x.sum().item() == value(5).sum().item()
+
+
+@pytest.mark.parametrize("number", [1.5, 2**70])
+def test_numbers_that_no_element_can_be_are_refused_by_name(number):
+    x = ht.zeros(3, dtype=ht.int64)
+    with pytest.raises(ht.TensorError, match=r"setitem.*is not a value of i64"):
+        x[0] = number

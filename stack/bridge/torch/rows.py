@@ -9,6 +9,7 @@ DTypes in the place of element types.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import count
 from typing import Any
@@ -123,6 +124,8 @@ def _some(parts: Sequence[Node | None], mask: Sequence[bool]) -> list[Node | Non
 def _fill(x: Node, value: Any) -> Node:
     if isinstance(value, Node):
         return g.broadcast(g.cast(value, x.dtype), x.shape)
+    if x.dtype.is_int and not isinstance(value, int) and math.isfinite(value):
+        value = int(value)  # as PyTorch does, towards 0; of this number alone where it is data
     return g.full_like(x, value)
 
 
