@@ -5,7 +5,7 @@ Operands broadcast by numpy's rules and Python numbers become constants of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 
 from hal.core.dtypes import DType
@@ -204,6 +204,7 @@ class Builder:
         self.name = name
         self._params: list[Param] = []
         self._blocks: list[list[Statement]] = [[]]
+        self._loaded: list[dict[Hashable, Node]] = [{}]
         self._fresh = 0
 
     def buffer(self, name: str, dtype: DType, reads: bool = True, writes: bool = False) -> Memory:
@@ -223,6 +224,26 @@ class Builder:
 
     def _emit(self, statement: Statement) -> None:
         self._blocks[-1].append(statement)
+        self._loaded[-1].clear()
+
+    def _load(self, statement: Load | Gather, *what: Hashable) -> Node:
+        """The result of a load; that of the same one before it in the block, if nothing that may
+        write comes between them."""
+        loaded = self._loaded[-1]
+        if what not in loaded:
+            self._blocks[-1].append(statement)
+            loaded[what] = statement.result
+        return loaded[what]
+
+    @contextmanager
+    def _block(self) -> Iterator[list[Statement]]:
+        """The statements inside, as a block of their own."""
+        block: list[Statement] = []
+        self._blocks.append(block)
+        self._loaded.append({})
+        yield block
+        self._blocks.pop()
+        self._loaded.pop()
 
     def access(
         self,
@@ -251,8 +272,8 @@ class Builder:
     ) -> Node:
         """Load a block of `shape` (a scalar without one)."""
         result = self.var(Type(shape, memory.dtype))
-        self._emit(Load(result, self.access(memory, offset, strides, limits), other))
-        return result
+        source = self.access(memory, offset, strides, limits)
+        return self._load(Load(result, source, other), shape, source, other)
 
     def store(
         self,
@@ -270,8 +291,7 @@ class Builder:
     ) -> Node:
         """Load one element for each index."""
         result = self.var(Type(index.shape, memory.dtype))
-        self._emit(Gather(result, memory, index, mask, other))
-        return result
+        return self._load(Gather(result, memory, index, mask, other), memory, index, mask, other)
 
     def scatter(self, memory: Memory, index: Node, value: Node, mask: Node | None = None) -> None:
         """Store one element for each index."""
@@ -314,23 +334,21 @@ class Builder:
         """for i in range(start, stop, step): values = body(i, *values); gives the last values."""
         i = self.var(Type((), I64))
         variables = [self.var(v.type) for v in init]
-        self._blocks.append([])
-        after = body(i, *variables) or ()
-        block = tuple(self._blocks.pop())
+        with self._block() as inside:
+            after = body(i, *variables) or ()
         carried = tuple(
             Carried(v, first, nxt, self.var(v.type))
             for v, first, nxt in zip(variables, init, after, strict=True)
         )
-        self._emit(For(i, index(start), index(stop), index(step), carried, block))
+        self._emit(For(i, index(start), index(stop), index(step), carried, tuple(inside)))
         return tuple(c.result for c in carried)
 
     @contextmanager
     def when(self, condition: Node) -> Iterator[None]:
         """Statements inside run where the condition holds."""
-        self._blocks.append([])
-        yield
-        block = tuple(self._blocks.pop())
-        self._emit(If(condition, block))
+        with self._block() as inside:
+            yield
+        self._emit(If(condition, tuple(inside)))
 
     def kernel(self) -> Kernel:
         """The finished kernel."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.kernel import Gather
+from hal.tile.kernel import Gather, Load
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
 from hal.tile.walk import defines, statements
@@ -67,6 +67,14 @@ def test_extremes_and_sums_of_windows_in_lanes_along_windows(taps: int, size: in
         [best, g.reduce("sum", v, 2), g.argmax(v, 2), g.reduce("max", g.cast(hit, DType.I32), 2)],
         [x],
     )
+
+
+def test_both_passes_over_windows_share_what_they_read() -> None:
+    x = g.input(0, Type((6, 256), DType.F32))
+    v = g.window(g.pad(x, (0, 1), (0, 1), -9), 1, 3, 2)
+    (call,) = _same([g.argmax(v, 2)], [x]).calls
+    reads = [s for s in statements(call.kernel.body) if isinstance(s, Gather | Load)]
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize(

@@ -927,11 +927,11 @@ class _Loops:
         for root in roots:
             if root in carried:
                 # The accumulator with this tile's elements in it; elements beyond the limit do not
-                # count.
+                # count. Of a parallel axis they are of sums of their own, which nobody reads.
                 held = carried[root]
                 value = broadcast(scope.tile(self.nest.exprs[root]), scope.shape)
                 for t in scope.tile_axes:
-                    if t.limit is not None and held.shape:
+                    if t.limit is not None and t.axis in self.space.reduced:
                         neutral = const(identity(root["kind"], value.dtype), value.dtype)
                         value = where(scope.valid(t), value, neutral)
                 carried[root] = binary(COMBINE[root["kind"]], held, value)
