@@ -15,6 +15,7 @@ from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion
 from stack.compiler.graph.order import schedule, update_in_place
 from stack.compiler.graph.prepare import prepare
+from stack.compiler.graph.roots import base
 from stack.compiler.graph.solve import fuse
 from stack.compiler.kernels import order_clusters
 from stack.compiler.program import GraphRequest
@@ -143,6 +144,47 @@ def test_extra_dependencies_that_make_a_cycle_leave_no_order() -> None:
     first, second = fusion.clusters
     assert schedule(fusion, {second: {first}}) == [first, second]
     assert schedule(fusion, {first: {second}}) is None
+
+
+def test_of_updates_that_wait_for_each_other_one_is_copied() -> None:
+    """And what it would have waited for keeps no other update out of its place."""
+    a, b, c = source(0, 32), source(1, 32, 16), source(2, 8)
+    given = (
+        g.slice_axis(g.reshape(b, (512,)), 0, 100, 132),
+        g.expand(g.reshape(a, (32, 1)), b.shape),
+        g.slice_axis(g.reshape(b, (512,)), 0, 70, 78),
+    )
+    outputs = tuple(map(g.add, (a, b, c), given))
+    request = prepare(GraphRequest(outputs, (a, b, c), ((0, 0), (1, 1), (2, 2))))
+    fusion, _ = fuse(request)
+    order, copies = update_in_place(request, fusion)
+    assert copies == [(1, 1)]
+    first, second, third = map(base, request.outputs)
+    homes = [fusion.homes[n] for n in (first, second, third)]
+    assert [(h.kind, h.index) for h in homes] == [("input", 0), ("output", 1), ("input", 2)]
+    assert order.index(fusion.of[second]) < order.index(fusion.of[first])
+
+
+def test_updates_do_not_walk_through_all_kernels_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as a large model has: a ResNet-50 has 161 parameters, with two moments of each."""
+    asked: list[Cluster] = []
+    known = Fusion.dependencies
+
+    def counted(fusion: Fusion, cluster: Cluster) -> set[Cluster]:
+        asked.append(cluster)
+        return known(fusion, cluster)
+
+    monkeypatch.setattr(Fusion, "dependencies", counted)
+    inputs = [source(i, 8, 8) for i in range(24)]
+    outputs = [inputs[0]]
+    for x in inputs:
+        outputs.append(g.matmul(outputs[-1], x))
+    new = tuple(map(g.add, inputs, outputs[1:]))
+    updates = tuple((i, i) for i in range(len(inputs)))
+    request = prepare(GraphRequest(new, tuple(inputs), updates))
+    fusion, _ = fuse(request)
+    update_in_place(request, fusion)
+    assert len(asked) <= 3 * len(fusion.clusters)
 
 
 def exchanges(outputs: Sequence[Node], request: GraphRequest, info: DeviceInfo) -> list[str]:

@@ -107,6 +107,41 @@ def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
     return {c: turn.get(c, 2 * len(exchanges) + 1) for c in fusion.clusters}
 
 
+class _Acyclic:
+    """What must run before a cluster besides what the fusion says, as long as there is an order."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.extra: dict[Cluster, set[Cluster]] = {}
+        self._followers: dict[Cluster, set[Cluster]] = {c: set() for c in fusion.clusters}
+        for c in fusion.clusters:
+            for need in fusion.dependencies(c):
+                self._followers[need].add(c)
+
+    def add(self, wanted: Extra) -> bool:
+        """Whether there still is an order with these; if not, nothing is added."""
+        pairs = ((need, c) for c, needs in wanted.items() for need in needs)
+        new = [(need, c) for need, c in pairs if c not in self._followers[need]]
+        for need, c in new:
+            self._followers[need].add(c)
+        if any(map(self._follows_itself, {c for _, c in new})):
+            for need, c in new:
+                self._followers[need].remove(c)
+            return False
+        for need, c in new:
+            self.extra.setdefault(c, set()).add(need)
+        return True
+
+    def _follows_itself(self, first: Cluster) -> bool:
+        seen, stack = set[Cluster](), [first]
+        while stack:
+            found = self._followers[stack.pop()] - seen
+            if first in found:
+                return True
+            seen |= found
+            stack += found
+        return False
+
+
 def update_in_place(
     request: GraphRequest, fusion: Fusion
 ) -> tuple[list[Cluster], list[tuple[int, int]]]:
@@ -115,25 +150,39 @@ def update_in_place(
     An update is in place when its cluster can run after every other reader of the input, and itself
     reads the input only at the element that it writes. Then the root's home becomes the input.
     """
-    extra: Extra = {}
-    order = schedule(fusion, extra)
-    assert order is not None, "the graph has a cycle"
+    # Updates are as many as a model's parameters and their moments, so that none may cost a walk
+    # through the whole graph.
+    before = _Acyclic(fusion)
+    inside = _inside(fusion)
+    readers: dict[Node, list[Node]] = {}
+    for r in fusion.of:
+        for n in dict.fromkeys(fusion.needs[r]):
+            readers.setdefault(n, []).append(r)
     copies: list[tuple[int, int]] = []
     for output, target in request.updates:
         root, source = base(request.outputs[output]), request.inputs[target]
         if not root.type.size:
             continue
-        trial = _last(fusion, root, source, extra)
-        new_order = schedule(fusion, trial) if trial is not None else None
-        if trial is None or new_order is None:
+        wanted = _last(fusion, root, source, readers)
+        if wanted is None or not before.add(wanted):
             copies.append((output, target))
             continue
-        extra, order = trial, new_order
         old, new = fusion.homes[root], fusion.homes[source]
-        for n, home in fusion.homes.items():  # the root's, and those of its pieces
-            if (home.kind, home.index) == (old.kind, old.index):
-                fusion.homes[n] = replace(home, kind=new.kind, index=new.index)
+        moved = inside.pop((old.kind, old.index))  # the root, and its pieces
+        for n in moved:
+            fusion.homes[n] = replace(fusion.homes[n], kind=new.kind, index=new.index)
+        inside.setdefault((new.kind, new.index), []).extend(moved)
+    order = schedule(fusion, before.extra)
+    assert order is not None, "the graph has a cycle"
     return order, copies
+
+
+def _inside(fusion: Fusion) -> dict[Place, list[Node]]:
+    """What lies in each buffer."""
+    found: dict[Place, list[Node]] = {}
+    for n, home in fusion.homes.items():
+        found.setdefault((home.kind, home.index), []).append(n)
+    return found
 
 
 def take_over(
@@ -149,9 +198,7 @@ def take_over(
     for r in fusion.of:
         for n in fusion.needs[r]:
             readers.setdefault(n, set()).add(fusion.of[r])
-    inside: dict[Place, list[Node]] = {}
-    for n, home in fusion.homes.items():
-        inside.setdefault((home.kind, home.index), []).append(n)
+    inside = _inside(fusion)
     whole = {("output", i) for i, n in enumerate(request.outputs) if base(n) in fusion.of}
     messages = [c.roots[0] for c in order if c.kind == "exchange" and is_message(c.roots[0])]
     sent = {base(n.srcs[0]) for n in messages}
@@ -209,7 +256,9 @@ def take_over(
                     break
 
 
-def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
+def _last(
+    fusion: Fusion, root: Node, source: Node, readers: Mapping[Node, Sequence[Node]]
+) -> Extra | None:
     """Dependencies by which the kernels that write the root, or the pieces that it is put together
     of, are the last to read the input that they overwrite; None where they cannot be."""
     written: dict[Cluster, list[Node]] = {}
@@ -219,36 +268,33 @@ def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | Non
         written.setdefault(fusion.of[piece], []).append(piece)
     if not all(_reads_in_place(fusion, c, pieces, source) for c, pieces in written.items()):
         return None
-    after = _stages(fusion, root)
-    if after is None:
+    found = _stages(fusion, root, readers)
+    if found is None:
         return None
-    readers = [r for r, needs in fusion.needs.items() if source in needs and r in fusion.of]
-    read = {r: _read(r, source, fusion.needs[r]) for r in readers if fusion.of[r] not in written}
-    found = dict(extra)
+    others = [r for r in readers.get(source, ()) if fusion.of[r] not in written]
+    read = {r: _read(r, source, fusion.needs[r]) for r in others}
     for c, pieces in written.items():
         places = [_written(fusion.homes[piece]) for piece in pieces]
         before = {fusion.of[r] for r, own in read.items() if _meet(own, places)}
         found[c] = found.get(c, set()) | before
-    for c, earlier in after.items():
-        found[c] = found.get(c, set()) | earlier
     return found
 
 
-def _stages(fusion: Fusion, root: Node) -> dict[Cluster, set[Cluster]] | None:
+def _stages(
+    fusion: Fusion, root: Node, readers: Mapping[Node, Sequence[Node]]
+) -> dict[Cluster, set[Cluster]] | None:
     """Where several parts of an input are overwritten one after the other: for what writes a part,
     all that writes those before, or reads what was there then; None where one kernel would do
     both."""
     found: dict[Cluster, set[Cluster]] = {}
     while root.op == "overwrite" and (before := base(root.srcs[0])).op == "overwrite":
         writers = fusion.writers(base(root.srcs[1]))
-        readers = {
-            fusion.of[r] for r, needs in fusion.needs.items() if before in needs and r in fusion.of
-        }
+        read = {fusion.of[r] for r in readers.get(before, ())}
         for c in {fusion.of[w] for w in writers}:
             own = [w for w in writers if fusion.of[w] is c]
-            if c in readers and not _reads_in_place(fusion, c, own, before):
+            if c in read and not _reads_in_place(fusion, c, own, before):
                 return None
-            earlier = {fusion.of[w] for w in fusion.writers(before)} | readers - {c}
+            earlier = {fusion.of[w] for w in fusion.writers(before)} | read - {c}
             if c in earlier:
                 return None
             found[c] = found.get(c, set()) | earlier
