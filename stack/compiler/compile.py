@@ -11,6 +11,7 @@ from hal.core.values import OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
 from stack.compiler.kernels import TileCalls, TileLoop, folded, lower_graph
+from stack.compiler.known import Known
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -34,10 +35,11 @@ def compile_graph(
     info: DeviceInfo,
     choices: Choices = NO_CHOICES,
     found: Found = lambda source: None,
+    known: Known | None = None,
 ) -> CompiledGraph:
     """Compile a request for the device; `choices` hold schedules that were measured for it. `found`
     is given each source as soon as it is written, if a device may build it before it knows the
-    others.
+    others. What is `known` of the same device and choices is not made anew.
 
     Raises UnsupportedFormat when the device takes no program format that the compiler writes,
     Unsupported when it does not compute in a type of the graph.
@@ -45,6 +47,7 @@ def compile_graph(
     _check_types(request.outputs, info)
     target = choose(info)
     write = target.writer(info)
+    known = known or Known()
     sources: dict[Kernel, KernelSource] = {}
 
     def source_of(kernel: Kernel) -> KernelSource:
@@ -52,12 +55,17 @@ def compile_graph(
         may, have that of the first."""
         nameless = replace(kernel, name="")
         if nameless not in sources:
-            source = sources[nameless] = write(kernel, info)
+            # What a graph is compiled to, names too, does not follow from what was compiled before.
+            source = known.sources.get(kernel)
+            if source is None:
+                source = write(kernel, info)
+                known.sources.put(kernel, source)
+            sources[nameless] = source
             if source.format not in _TOGETHER:
                 found(source)
         return sources[nameless]
 
-    program = lower_graph(request, info, target.templates, choices, source_of)
+    program = lower_graph(request, info, target.templates, choices, source_of, known)
     copies = (
         CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
         for target, temp, nbytes in program.copies

@@ -19,6 +19,7 @@ from stack.compiler.graph.prepare import Pass, first_passes, passes, prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.trained import fold_gradients
+from stack.compiler.known import Emitted, Known, Recent
 from stack.compiler.program import (
     BufferRef,
     CarriedValue,
@@ -70,12 +71,15 @@ def lower_graph(
     templates: Templates,
     choices: Choices = NO_CHOICES,
     made: Callable[[Kernel], object] = lambda kernel: None,
+    known: Known | None = None,
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run. Each is given to `made` as soon
-    as it is there."""
+    as it is there. Those that are `known`, of the same device, templates and choices, are not made
+    anew."""
+    known = known or Known()
     if (panels := templates.product.panels) is not None:
         request = replace(request, outputs=with_panels(request.outputs, lambda n: panels(n, info)))
-    ready = order_clusters(request, info, templates, choices)
+    ready = order_clusters(request, info, templates, choices, known)
     emitter, temps = ready.emitter, list(ready.temps)
     # The nodes of each loop: the first one's call computes all of them.
     loops: dict[Hashable, list[Node]] = {}
@@ -98,7 +102,7 @@ def lower_graph(
                 nodes[0]["body"].outputs, nodes[0]["body"].inputs, (), request.facts
             )
             if body not in bodies:  # those of a matrix's blocks are of few sizes
-                bodies[body] = lower_graph(body, info, templates, choices, made)
+                bodies[body] = lower_graph(body, info, templates, choices, made, known)
             calls.append(_loop(nodes, bodies[body], emitter, temps))
     # Only the temporaries that something uses.
     used: dict[int, int] = {}
@@ -179,6 +183,7 @@ def order_clusters(
     info: DeviceInfo,
     templates: Templates,
     choices: Choices,
+    known: Known | None = None,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
     targets = [(o, request.inputs[i]) for o, i in request.updates]
@@ -203,7 +208,10 @@ def order_clusters(
     for kind, nodes in (("input", prepared.inputs), ("output", prepared.outputs)):
         sizes.update({(kind, i): n.type.nbytes for i, n in enumerate(nodes)})
     buffers = Buffers({(h.kind, h.index): n.dtype for n, h in fusion.homes.items()}, sizes)
-    emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)
+    kernels = known.kernels if known is not None and request.facts is None else Recent[Emitted]()
+    emitter = Emitter(
+        fusion.homes, stored, buffers, info, templates, choices, request.facts, kernels
+    )
     return OrderedClusters(emitter, order, copies, temps)
 
 

@@ -12,6 +12,7 @@ from hal.cache import cache_dir
 from hal.core.device import Device, Wrapper
 from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
+from stack.compiler.known import Known
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.templates.schedule import NO_CHOICES
 from stack.runtime.canonical import renumbered
@@ -37,12 +38,13 @@ def engine_of(
     """
     choices = read_choices(cache_dir, device.info) if cache_dir else NO_CHOICES
     programs = Programs(device)
+    known = Known()
 
     def compile(request: GraphRequest) -> CompiledGraph:
         from stack.compiler.compile import compile_graph  # noqa: PLC0415  (not to start from caches)
 
         # Equal structures compile to equal programs.
-        return compile_graph(renumbered(request), device.info, choices, programs.begin)
+        return compile_graph(renumbered(request), device.info, choices, programs.begin, known)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import field, replace
 from math import prod
 
@@ -22,6 +22,7 @@ from stack.compiler.graph.cluster import Cluster, Homes
 from stack.compiler.graph.operands import Operands, read_operands
 from stack.compiler.graph.ordered import Ordered, read_ordered
 from stack.compiler.graph.roots import Home, base, piece
+from stack.compiler.known import Emitted, Recent
 from stack.compiler.program import BufferRef, ExchangeCall
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.family import Templates
@@ -113,20 +114,20 @@ class Emitter:
     choices: Choices = NO_CHOICES
     facts: Facts | None = None
     """What is known of sizes that are no numbers."""
-    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...], tuple[int, ...]]] = field(
-        default_factory=dict, init=False
-    )
+    made: Recent[Emitted] = field(default_factory=Recent)
+    """The kernels by name and signature, also those that others with these choices made."""
 
     def call(self, cluster: Cluster) -> TileCall:
         """The call that computes a cluster's roots."""
         job = self._job(cluster)
         key = (job.name, job.signature.value())
-        if key not in self._made:
-            self._made[key] = self._kernel(job)
-        kernel, grid, numbers, sizes = self._made[key]
+        made = self.made.get(key)
+        if made is None:
+            made = self._kernel(job)
+            self.made.put(key, made)
         places = list(job.signature.places.items())
-        buffers = tuple(self.buffers.part(*places[i]) for i in numbers)
-        return TileCall(kernel, grid, buffers, sizes)
+        buffers = tuple(self.buffers.part(*places[i]) for i in made.numbers)
+        return TileCall(made.kernel, made.grid, buffers, made.sizes)
 
     def exchange(self, cluster: Cluster, sent: Container[Node]) -> ExchangeCall:
         """What ranks do together in a cluster of kind "exchange". A message keeps those values of
@@ -164,8 +165,7 @@ class Emitter:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
         return self._job(cluster).problem
 
-    def _kernel(self, job: _Job) -> tuple[Kernel, Grid, tuple[int, ...], tuple[int, ...]]:
-        """A kernel, its grid, the number of the place of each buffer, and its sizes."""
+    def _kernel(self, job: _Job) -> Emitted:
         b, memories = Builder(job.name), _Memories(self.buffers)
         for root, home in job.rows.items():
             memories.scratch[home.index] = b.alloc(f"row{home.index}", root.dtype, home.run)
@@ -182,7 +182,7 @@ class Emitter:
         used = {} if self.facts is None else _sizes(b.kernel(), self.facts)
         kernel = _with_params(b.kernel(), memories.params.values(), used)
         places = tuple(numbers[at] for at in memories.params)
-        return kernel, grid, places, tuple(used.values())
+        return Emitted(kernel, grid, places, tuple(used.values()))
 
     def _job(self, cluster: Cluster) -> _Job:
         if cluster.kind == "loops":

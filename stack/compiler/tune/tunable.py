@@ -10,6 +10,7 @@ from hal.core.description import DeviceInfo
 from hal.core.facts import dataclass
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.kernels import order_clusters
+from stack.compiler.known import Recent
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.emit import Emitter, TileCall
@@ -45,6 +46,6 @@ def tunables(request: GraphRequest, info: DeviceInfo) -> tuple[Tunable, ...]:
 def _kernel(emitter: Emitter, problem: Problem, cluster: Cluster) -> Callable[[Schedule], TileCall]:
     def call(schedule: Schedule) -> TileCall:
         choices = Choices({problem: schedule})
-        return replace(emitter, choices=choices).call(cluster)
+        return replace(emitter, choices=choices, made=Recent()).call(cluster)
 
     return call
