@@ -331,7 +331,8 @@ def stale(cell: Cell) -> None:
             if w.link.cut and not w.owns:
                 w.link = w.link._replace(history=old)
             del w.node
-        stale(w)
+        if w._windows:
+            stale(w)
 
 
 @dataclass(frozen=True, slots=True)

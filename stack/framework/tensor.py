@@ -855,7 +855,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
         place = place if _is_mask(place) else _without_masks(place, self)
         shown = value if isinstance(value, Tensor) and value.link else None
-        in_one = shown is not None and _place(shown)[0] is _place(self)[0]
+        in_one = shown is not None and _source(shown) is _source(self)
         if shown is not None and in_one and _geometry(shown) == _geometry(self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and shown.requires_grad)
@@ -1080,6 +1080,11 @@ def _copied_memory(x: Cell, memo: dict[int, Any]) -> Cell:
         memo.setdefault(id(memo), []).append(x)
     copied: Cell = memo[key]
     return copied
+
+
+def _source(x: Tensor) -> Cell:
+    """What a view of x is a window on."""
+    return x if x.link is None or x.link.cut else x.link.source
 
 
 def _place(x: Tensor) -> tuple[Cell, Window]:

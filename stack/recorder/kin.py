@@ -187,6 +187,8 @@ class Kin:
     that goes on so again looks nothing up; one whose operands have other sizes only the type."""
     where: str = ""
     """As of a `tape.Point`."""
+    inference: Inference | None = None
+    """What is known of the operation that leads here, once it was looked for."""
 
 
 @dataclass(eq=False, slots=True)

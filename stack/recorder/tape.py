@@ -28,8 +28,9 @@ from stack.runtime.plan import Bound, Plan
 Operation = Callable[..., Node]
 Key = tuple[Any, ...]
 
-LONGEST = 256
-"""How many operations a tape has before they are computed unasked; it holds what they read."""
+LONGEST = 64
+"""How many operations a tape has before they are computed unasked: a device computes them while the
+next ones are recorded. A tape holds what its operations read."""
 LONGEST_TRACKED = 4096
 """How many operations it has where gradients flow through some of them: a training step of some
 hundred layers."""
@@ -332,8 +333,7 @@ class Tape:
             kin = self._kin_behind(kin, skeleton, at.where)
             types = self._operand_types(key)
             if types is not None:
-                place = kin if key[0] in self.tree.several else None
-                self.tree.inference(skeleton, place).note(row, types)
+                self._inference(skeleton, kin).note(row, types)
             found += row
         return kin, tuple(found)
 
@@ -344,6 +344,13 @@ class Tape:
             found = kin.next[skeleton] = Kin(where=where)
             self.tree.points += 1
         return found
+
+    def _inference(self, skeleton: Key, kin: Kin) -> Inference:
+        """What is known of the operation that leads to a place of kin."""
+        if kin.inference is None:
+            place = kin if skeleton[0] in self.tree.several else None
+            kin.inference = self.tree.inference(skeleton, place)
+        return kin.inference
 
     def _operand_types(self, key: Key) -> tuple[Any, ...] | None:
         """The types of an operation's operands; None where these and its row do not decide about
@@ -394,8 +401,7 @@ class Tape:
             skeleton, row = apart(key)
             kin = self._kin_behind(self.kin, skeleton)
             if types is not None:
-                place = kin if key[0] in self.tree.several else None
-                known = self.tree.inference(skeleton, place)
+                known = self._inference(skeleton, kin)
         if types is None or known is None:
             seen = explore()
         else:

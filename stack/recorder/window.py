@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from operator import mul
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
@@ -36,7 +35,11 @@ class Step:
 
 def contiguous_strides(shape: Shape) -> Shape:
     """The strides of elements in row-major order."""
-    return tuple(accumulate((max(n, 1) for n in shape[:0:-1]), mul, initial=1))[::-1][: len(shape)]
+    strides, apart = [], 1
+    for n in reversed(shape):
+        strides.append(apart)
+        apart *= max(n, 1)
+    return tuple(strides[::-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ class _List(Module, Generic[T]):
             setattr(self, str(i), self._checked(value))
 
     def _members(self) -> dict[str, T]:
-        return {k: cast("T", v) for k, v in vars(self).items() if isinstance(v, self._kind)}
+        kind = self._kind
+        return cast("dict[str, T]", {k: v for k, v in vars(self).items() if isinstance(v, kind)})
 
     def _checked(self, value: Any) -> Any:
         if not isinstance(value, self._kind):
