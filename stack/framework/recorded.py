@@ -171,7 +171,7 @@ _trees: WeakKeyDictionary[Context, WeakKeyDictionary[Engine, Tree]] = WeakKeyDic
 _NUMBERS = frozenset({int, float, bool})
 _NAMES = frozenset({str, DType})
 
-_UNTRACKED = LONGEST_TRACKED // LONGEST
+_UNTRACKED = 16
 """The room that an operation takes through which no gradients flow, in times of another one."""
 
 _forms: WeakKeyDictionary[Context, OrderedDict[Formed, int]] = WeakKeyDictionary()
@@ -243,7 +243,7 @@ class CellTape:
 
     __slots__ = (
         *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_formed"),
-        *("_known", "_looked", "_others", "_parts", "_serial", "_steps", "_stopped"),
+        *("_known", "_looked", "_others", "_parts", "_rest", "_serial", "_steps", "_stopped"),
         *("device", "engine", "leaves", "room", "tape", "tracked"),
     )
 
@@ -259,7 +259,11 @@ class CellTape:
     def _begin(self, tape: Tape) -> None:
         self.tape = tape
         self._cells: dict[int, weakref.ref[Cell]] = {}
-        self._steps, self.room = 0, LONGEST_TRACKED
+        self._steps = 0
+        self.room = LONGEST * _UNTRACKED
+        """What operations may still take before they are computed; where gradients flow through
+        some of them, also the `_rest`."""
+        self._rest = LONGEST_TRACKED - self.room
         self._ended = False
         self._stopped: dict[int, int] = {}
         self._parts: dict[tuple[int, Any], int] = {}
@@ -561,7 +565,13 @@ class CellTape:
         """Leaves have been moved by their gradients. What many steps do is not put off."""
         self._steps += 1
         if self._steps > 1:
-            self.room = 0
+            self.room = self._rest = 0
+
+    def is_full(self) -> bool:
+        """Whether what is on the tape is to be computed before more is put there."""
+        if self.room <= 0 and self.leaves:
+            self.room, self._rest = self.room + self._rest, 0
+        return self.room <= 0
 
     # what becomes of it
 
@@ -818,7 +828,7 @@ def tape_of(device: str) -> CellTape:
     """This thread's tape of a device."""
     recordings = here.recordings
     found = cast("CellTape | None", recordings.get(device))
-    if found is not None and found.room <= 0:
+    if found is not None and found.is_full():
         found.compute()
         found = None
     if found is None or engines.get(device, found.engine) is not found.engine:

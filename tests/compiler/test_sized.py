@@ -12,6 +12,7 @@ from hal.tile.numeric import NUMPY
 from hal.tile.size import Facts
 from stack import ops as g
 from stack.compiler.kernels import lower_graph
+from stack.compiler.pairs import BLOCK
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.ir.interpret import interpret
@@ -47,6 +48,19 @@ def turned(n):
 def columns(n):
     x = g.input(0, Type((ROWS, n), F32))
     return (g.reduce("max", x, (0,)),), (x,)
+
+
+def summed_down(n):
+    """Down columns, in blocks of rows, with what follows from the sums."""
+    x = g.input(0, Type((n, ROWS), F32))
+    total, most = g.reduce("sum", g.mul(x, x), (0,)), g.reduce("max", x, (0,))
+    return (g.sqrt(total), most), (x,)
+
+
+def summed_both(n):
+    """Down as many columns as there are rows."""
+    x = g.input(0, Type((n, n), F32))
+    return (g.reduce("sum", x, (0,)),), (x,)
 
 
 def windows(x, stride):
@@ -102,13 +116,16 @@ def moved_far(n):
     return (g.contiguous(g.permute(x, (0, 2, 3, 1))),), (x,)
 
 
+SUMS = [columns, summed_down, summed_both]
+
+
 PRODUCTS = [convolved, convolved_by_two, slope_of_weights]
 
 
 MOVED = [added_windows, taps, channels, moved_far]
 
 
-@pytest.mark.parametrize("graph", [biased, picked, normed, turned, columns, *PRODUCTS, *MOVED])
+@pytest.mark.parametrize("graph", [biased, picked, normed, turned, *SUMS, *PRODUCTS, *MOVED])
 def test_nothing_is_read_or_written_behind_an_axis(graph):
     draw = stream(f"sized {graph.__name__}")
     facts = Facts()
@@ -116,6 +133,8 @@ def test_nothing_is_read_or_written_behind_an_axis(graph):
     if graph in (*PRODUCTS, *MOVED):  # a place's end may depend on whether a size is even
         hint = draw.randint(5, 11)
         others = hint + 6, hint - 2
+    if graph is summed_down:
+        others = (*others, BLOCK + draw.randint(1, 40), 2 * BLOCK)
     outputs, inputs = graph(facts.symbol("n", hint, 2))
     request = GraphRequest(outputs, inputs, (), facts)
     program = lower_graph(request, SIMD, choose(SIMD).templates)
