@@ -461,9 +461,9 @@ class _Loops:
         assert self.vector is not None
         size, rows = self.vector.size, hint(prod(a.size for a in self.rows))
         if self.streams:
-            # Columns of an instance: each core has as many, since long runs of a row are read faster
-            # (on Zen 3, of 4096 squared, by 1.15 and with two threads by 1.3 than half as long
-            # ones), and the sums stay in the nearest cache.
+            # Columns of an instance: each core has as many, since long runs of a row are read
+            # faster (on Zen 3, of 4096 squared, by 1.15 and with two threads by 1.3 than half as
+            # long ones), and the sums stay in the nearest cache.
             assert self.vector is not None
             sums = [r for r in self.nest.own if r.op == "reduce"]
             nbytes = sum(compute_dtype(r.dtype).nbytes for r in sums) * self._stream_levels(sums)[1]
@@ -812,9 +812,7 @@ class _Loops:
         with self.b.when(binary("eq", self.chunk, self.chunks - 1)):
             emit()
 
-    def _narrow_tail(
-        self, scope: Tiles, v: Axis, full: int, tile: Callable[[Tiles], None]
-    ) -> None:
+    def _narrow_tail(self, scope: Tiles, v: Axis, full: int, tile: Callable[[Tiles], None]) -> None:
         """What is left of an axis by single registers, of which the last one alone is masked: on
         some processors a masked store takes as long as 15 others, also where nothing is stored."""
         end = v.size - v.size % self.lanes
