@@ -103,7 +103,9 @@ def _align(
     rows = (rois.shape[0], 1, wide, 1, xs.shape[2])
     at = e.add(g.reshape(e.mul(e.add(first, ys), w), columns), g.reshape(xs, rows))
     share = e.mul(g.reshape(shares_y, columns), g.reshape(shares_x, rows))
-    pixels = g.reshape(g.permute(g.cast(x, dtype), (0, 2, 3, 1)), (n * h * w, c))
+    # Together, since whole pixels are read: each many times, and from places far apart else.
+    pixels = g.contiguous(g.permute(g.cast(x, dtype), (0, 2, 3, 1)))
+    pixels = g.reshape(pixels, (n * h * w, c))
     taken = e.mul(g.gather(pixels, at, 0), g.reshape(share, (*share.shape, 1)))
     count = _here(e.clamp(e.mul(count_y, count_x), min=1.0), 0, 4)
     made = e.div(r.sum(taken, (3, 4)), count)
@@ -192,7 +194,7 @@ def _moved(
         own = e.add(_here(begin, 3 + a, axes), _here(e.mul(place, dilation[a]), 2, axes))
         move = g.reshape(g.slice_axis(moves, 3, a, a + 1), (n, sets, count, out_h, out_w))
         at.append(e.add(move, g.cast(own, move.dtype)))
-    pixels = g.permute(g.reshape(x, (n, sets, c // sets, h, w)), (0, 1, 3, 4, 2))
+    pixels = g.contiguous(g.permute(g.reshape(x, (n, sets, c // sets, h, w)), (0, 1, 3, 4, 2)))
     pixels = g.reshape(pixels, (n * sets * h * w, c // sets))
     first = g.reshape(e.mul(g.arange(n * sets), h * w), (n, sets, 1, 1, 1))
     floors = [g.floor(v) for v in at]
