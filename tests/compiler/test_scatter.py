@@ -9,8 +9,9 @@ import pytest
 from ml_dtypes import bfloat16
 
 from hal.core.dtypes import DType
-from hal.tile.kernel import Alloc
+from hal.tile.kernel import Alloc, Kernel, Store
 from hal.tile.node import Node, Type
+from hal.tile.walk import statements
 from stack import ops as g
 from stack.compiler.templates import scatter
 from stack.compiler.text.llvm import ahead
@@ -48,6 +49,45 @@ def test_instances_that_share_slots_give_what_one_gives(monkeypatch, kind, rows,
             if 0 <= place < slots:
                 expected[row, place] = combine(expected[row, place], update)
     np.testing.assert_array_equal(found[1], expected)
+
+
+@pytest.mark.parametrize("kind", ["sum", "set", "max"])
+@pytest.mark.parametrize(
+    ("slots", "after", "count"),
+    [
+        *((9, (70,), 12), (9, (70,), 40), (6, (3, 300), 9), (5, (1100,), 20), (1, (40,), 3)),
+        *((1100, (), 50), (70, (), 90)),
+    ],
+)
+def test_rows_and_slots_are_written_in_tiles(monkeypatch, kind, slots, after, count):
+    """Rows go where they are unless there are many for each slot, of which a block is held then."""
+    monkeypatch.setattr(scatter, "MANY", 16)
+    base = RNG.standard_normal((slots, *after)).astype(np.float32)
+    index = RNG.integers(-2, slots + 2, count)
+    updates = RNG.standard_normal((count, *after)).astype(np.float32)
+    x, i, u = (
+        g.input(n, Type(a.shape, DType.I64 if n == 1 else DType.F32))
+        for n, a in enumerate((base, index, updates))
+    )
+    output = g.scatter(kind, x, i, u, 0)
+    expected = base.copy()
+    combine = {"sum": np.add, "max": np.maximum, "set": lambda old, new: new}[kind]
+    for place, update in zip(index, updates, strict=True):
+        if 0 <= place < slots:
+            expected[place] = combine(expected[place], update)
+    for cores in (1, 2, 7):
+        info = replace(SIMD, limits=replace(SIMD.limits, instances=cores))
+        (found,), program = run_lowered([output], [x, i, u], [base, index, updates], info=info)
+        np.testing.assert_array_equal(found, expected)
+        (call,) = program.calls
+        held = any(isinstance(s, Alloc) for s in call.kernel.body)
+        assert held == (not after or count > scatter.OFTEN * slots)
+        wide = after or slots >= (32 if cores == 1 else 32 * scatter.FEW * cores)
+        assert any(s.value.shape == (32,) for s in _stores(call.kernel)) == bool(wide)
+
+
+def _stores(kernel: Kernel) -> list[Store]:
+    return [s for s in statements(kernel.body) if isinstance(s, Store)]
 
 
 SIZES = [(33, 12), (16, 9), (5, 7)]
