@@ -13,7 +13,7 @@ import torch
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
 from hal.tile.verify import verify
 from stack.compiler.graph import contract
 from stack.compiler.kernels import TileProgram
@@ -144,6 +144,77 @@ def test_many_weights_are_laid_out_once(
         return run_lowered(outputs, list(arrays), list(arrays.values()), (), info)[0]
 
     assert_agrees(c, run, np.random.default_rng(stream(name).randrange(1 << 30)))
+
+
+PHASES = {
+    "channels last": replace(PLAIN, strides=(2, 2), sizes=(8, 6)),
+    "channels first": replace(FIRST, strides=(2, 2), sizes=(8, 6)),
+    "along one axis": replace(FIRST, strides=(3, 1), taps=(4, 2), sizes=(9, 5)),
+    "in groups": replace(PLAIN, groups=2, strides=(2, 2), edges=(0, 1), sizes=(7, 8)),
+    "of odd sizes": replace(FIRST, strides=(2, 3), taps=(5, 4), sizes=(9, 8)),
+    "transposed": replace(PLAIN, strides=(2, 2), edges=(0, 0), transposed=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize(("name", "target"), sample("phases", list(product(PHASES, TARGETS)), 6))
+def test_phases_of_strides_are_products_of_their_own(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "MANY", 1)
+    monkeypatch.setattr(contract, "COPIED", 0)
+    c, info = PHASES[name], TARGETS[target]
+    program = lowered_of(c, 0 if c.transposed else 1, info)
+    # The weights are laid out, each phase is computed, and they are put together; of a result that
+    # strides do not divide, a part of that is taken.
+    sizes = c.sizes
+    if c.transposed:
+        sizes = tuple((n - 1) * s + k for n, s, k in zip(sizes, c.strides, c.taps, strict=True))
+    odd = any(size % s for size, s in zip(sizes, c.strides, strict=True))
+    assert len(program.calls) == 2 + prod(c.strides) + odd
+
+    def run(outputs: Sequence[Node], arrays: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
+        return run_lowered(outputs, list(arrays), list(arrays.values()), (), info)[0]
+
+    assert_agrees(c, run, np.random.default_rng(stream(name).randrange(1 << 30)))
+
+
+@pytest.mark.parametrize("taps", [(3, 3), (2, 5)])
+def test_phases_multiply_no_zeros(taps: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of even sizes, each element of the images' gradient is of as many products as windows see
+    it; as one product, each phase has as many as the one that most see."""
+    c = replace(FIRST, strides=(2, 2), taps=taps, edges=(1, 1), sizes=(8, 8), dtype=DType.F32)
+    outputs, _ = with_gradients(c)
+
+    def multiplied() -> int:
+        folded = contract.fold_sums((outputs[1],))
+        products = [n for n in toposort(folded) if n.op == "matmul"]
+        return sum(n.type.size * n.srcs[0].shape[-1] for n in products)
+
+    whole = multiplied()
+    monkeypatch.setattr(contract, "MANY", 1)
+    monkeypatch.setattr(contract, "COPIED", 0)
+    wanted = c.batch * c.inner * c.outer * 8 * 8 * prod(taps) // 4
+    assert (multiplied(), whole > wanted) == (wanted, True)
+
+
+@pytest.mark.parametrize(
+    ("c", "kernels"), [(replace(FIRST, sizes=(16, 17)), 2), (PLAIN, 1), (FIRST, 1)]
+)
+def test_weights_that_lie_apart_are_laid_out_for_many_rows(
+    c: Convolution, kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where channels are last, they lie next to each other."""
+    monkeypatch.setattr(contract, "MANY", 1)
+    c = replace(c, inner=8, outer=8)
+    program = lowered_of(c, 1, SIMD)
+    assert len(program.calls) == kernels
+
+    def run(outputs: Sequence[Node], arrays: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
+        return run_lowered(outputs, list(arrays), list(arrays.values()), (), SIMD)[0]
+
+    assert_agrees(c, run, np.random.default_rng(0))
 
 
 def test_sums_of_narrow_products_are_rounded_once() -> None:

@@ -7,19 +7,32 @@ runs over becomes part of the product's depth, so that nothing of the size of al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product as every
 from math import prod
 
+from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild, toposort
-from hal.tile.size import hint
+from hal.tile.size import hint, is_fixed
 from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
 from stack.compiler.graph.space import Group
 from stack.compiler.graph.views import VIEWS
 
-MANY = 1 << 16
+MANY = 1 << 15
 """The weights from which on it is worth a kernel more to lay them out as products read them."""
+
+ROWS = 256
+"""Fewer rows are a block or two, which read the weights as often as laying them out would."""
+
+FAR = 5
+"""Weights that are so many elements apart are gathered, and each is of another line of the cache
+where all are many."""
+
+COPIED = 64
+"""Multiply-adds in the time in which an element of the result is read and written once more."""
 
 
 def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -163,17 +176,6 @@ def _below(n: Node, index: Index) -> Index | None:
     return None if wanted else moved
 
 
-def _repeated(x: _Named) -> set[Axis]:
-    """The axes along which a value is the same."""
-    n, index = x.value, axis_index(x.axes)
-    while n.op in ("reshape", "permute", "expand"):
-        moved = _below(n, index)
-        if moved is None:
-            break
-        n, index = n.srcs[0], moved
-    return set(x.axes) - {a for at in index.at for a, _ in at.terms}
-
-
 def _parts(product: Node, index: Index, dims: Sequence[Axis]) -> tuple[Group, Group, Group] | None:
     """The axes that make up a product's batch, rows and columns, each in order."""
     *batch, m, n = product.shape
@@ -201,7 +203,7 @@ def _folded(
     order: Sequence[Axis],
 ) -> Node | None:
     """The sum `n` of a product with these batch, rows and columns as a product whose result has the
-    axes `order`."""
+    axes `order`; as one for each phase of strides where many zeros would be multiplied else."""
     batch, rows, columns = parts
     numbers = {o.number for o in overlaps if o.number.size > 1}
     elements = {o.element for o in overlaps if o.element.size > 1}
@@ -217,79 +219,175 @@ def _folded(
         left, right = build.transpose(right), build.transpose(left)
     seen = _Named.of(left, [*batch, *windowed, depth])
     weights = _Named.of(right, [*batch, depth, *other])
-    repeated = _repeated(weights)
-    taps, size = [depth], {a: a.size for a in (*batch, *windowed, *other)}
-    phases: dict[Axis, Axis] = {}
     for o in overlaps:
         if o.number not in seen.axes:  # a single window
             seen.insert(o.number, len(batch))
         if o.element not in weights.axes:
             weights.insert(o.element, len(weights.axes))
-        if o.stride > 1:
-            weights.dilate(o.element, o.dilation)
-    for o in overlaps:
-        # Where the wanted part begins a window shall begin: those before have fewer elements.
-        shift = -o.start % o.stride
-        span = (o.element.size - 1) * o.dilation + 1 if o.stride > 1 else o.element.size
-        tap = Axis(-(-(shift + span) // o.stride))
-        weights.cut(o.element, 0, span)
-        if o.stride > 1:
-            # What windows give to element number * stride + phase of the sum is what they have at
-            # tap * stride + phase: phases are further axes of the other operand.
-            phase = phases[o.number] = Axis(o.stride)
-            weights.pad(o.element, shift, tap.size * o.stride - shift - span)
-            weights.split(o.element, tap, phase)
-            size[phase] = o.stride
-        else:
-            weights.split(o.element, tap)
-        weights.value = build.flip(weights.value, weights.axes.index(tap))
-        first = (o.start + shift) // o.stride
-        size[o.number] = -(-(o.stop - o.start) // o.stride)
-        step = 1 if o.stride > 1 else o.dilation
-        after = max(0, first + size[o.number] - o.number.size)
-        seen.pad(o.number, (tap.size - 1) * step, after)
-        seen.window(o.number, tap, step)
-        seen.cut(o.number, first, first + size[o.number])
-        taps.insert(-1, tap)
-    kept = [a for a in seen.axes if a not in (*batch, *taps)]
-    left_over = [a for a in weights.axes if a not in (*batch, *taps)]
-    first_operand, second = seen.joined(batch, kept, taps), weights.joined(batch, taps, left_over)
-    if phases:  # taps and phases lie apart among the weights, which every tile of rows reads
-        second = _laid_out(weights, batch, repeated, taps, left_over)
-    result = [*batch, *kept, *left_over]
-    if swapped:
-        first_operand, second = build.transpose(second), build.transpose(first_operand)
-        result = [*batch, *left_over, *kept]
-    made = build.matmul(first_operand, second, n.dtype)
-    made = build.reshape(made, [size[a] for a in result])
-    present = [a for a in order if a in result]
-    apart = [b for a in present for b in ((a, phases[a]) if a in phases else (a,))]
-    made = build.permute(made, [result.index(a) for a in apart])
-    made = build.reshape(made, [size[a] * (size[phases[a]] if a in phases else 1) for a in present])
-    for o in overlaps:
-        if o.number in phases:
-            made = build.slice_axis(made, present.index(o.number), 0, o.stop - o.start)
+    near = hint(_lie(seen)[1].get(depth, FAR)) < FAR
+    operands = _Operands(seen, weights, batch, depth, swapped, *_lie(weights), near)
+    strided = [o for o in overlaps if o.stride > 1]
+    if not operands.has_many_zeros(strided):
+        made, present = operands.windowed(overlaps, order, n.dtype)
+    else:
+        made, present = operands.by_phases(overlaps, strided, order, n.dtype)
+    for o in strided:
+        made = build.slice_axis(made, present.index(o.number), 0, o.stop - o.start)
     return build.reshape(made, n.shape)
 
 
-def _laid_out(
-    weights: _Named,
-    batch: Sequence[Axis],
-    repeated: Container[Axis],
-    taps: Sequence[Axis],
-    others: Sequence[Axis],
-) -> Node:
-    """The weights as [batch, taps, others]; many from a buffer of their own, which has them once
-    for the axes along which they are repeated."""
-    joined = weights.joined(batch, taps, others)
-    each = weights.joined(*[(a,) for a in batch], taps, others)
-    once = each
-    for i, a in enumerate(batch):
-        if a in repeated:
-            once = build.slice_axis(once, i, 0, 1)
-    if hint(once.type.size) < MANY:
-        return joined
-    return build.reshape(build.expand(build.contiguous(once), each.shape), joined.shape)
+def _lie(weights: _Named) -> tuple[set[Axis], dict[Axis, int]]:
+    """The axes along which a value is the same, and how far apart its elements are along others in
+    the one that it is a view of."""
+    n, index = weights.value, axis_index(weights.axes)
+    while n.op in ("reshape", "permute", "expand"):
+        moved = _below(n, index)
+        if moved is None:
+            break
+        n, index = n.srcs[0], moved
+    steps = dict(index.flat().terms)
+    return set(weights.axes) - set(steps), steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """A product of what is seen through windows, once these are added up, and of weights, and how
+    both lie."""
+
+    seen: _Named
+    weights: _Named
+    batch: Group
+    depth: Axis
+    swapped: bool
+    """Whether the weights are on the left."""
+    repeated: set[Axis]
+    """The axes along which the weights are the same."""
+    steps: Mapping[Axis, int]
+    """How far apart they lie along others."""
+    innermost: bool
+    """Whether what is seen lies along the depth, which is then innermost of its own and of taps:
+    else taps are, so that what is packed at once looks at the same elements again and again."""
+
+    @property
+    def count(self) -> int:
+        """How many weights there are."""
+        return prod(n for a, n in self.weights.sizes.items() if a not in self.repeated)
+
+    def has_many_zeros(self, strided: Sequence[_Overlap]) -> bool:
+        """Whether a single product of all phases would multiply so many zeros that it is better to
+        make one of each phase, and to bring the results in order."""
+        if not strided or any(o.dilation > 1 or o.stride > o.element.size for o in strided):
+            return False
+        if not is_fixed(self.count) or self.count < MANY:
+            return False
+        shifts = [(-o.start % o.stride, o) for o in strided]
+        taps = prod(-(-(shift + o.element.size) // o.stride) for shift, o in shifts)
+        saved = taps - prod(o.element.size for o in strided) / prod(o.stride for o in strided)
+        return self.depth.size * saved >= COPIED
+
+    def by_phases(
+        self,
+        overlaps: Sequence[_Overlap],
+        strided: Sequence[_Overlap],
+        order: Sequence[Axis],
+        dtype: DType,
+    ) -> tuple[Node, list[Axis]]:
+        """The same as `windowed`, as one product for each phase of the strides."""
+        within = [a for a in self.weights.axes if a not in (*self.batch, self.depth)]
+        taps = [o.element for o in strided]
+        axes = [*self.batch, *taps, self.depth, *(a for a in within if a not in taps)]
+        lying = self.laid_out(self.weights, *((a,) for a in axes[len(self.batch) :]))
+        pieces = []
+        for phases in every(*(range(o.stride) for o in strided)):
+            own, each = _Named(lying, list(axes)), list(overlaps)
+            for o, phase in zip(strided, phases, strict=True):
+                # The phase has every stride-th element of the windows, from the first one on.
+                first = (o.start + phase) % o.stride
+                element = own.take(o.element, first, o.stride)
+                start = (o.start + phase - first) // o.stride
+                stop = start - (o.start - o.stop) // o.stride
+                each[each.index(o)] = _Overlap(o.number, element, 1, 1, start, stop)
+            part = replace(self, weights=own, steps={axes[-1]: 1})
+            one, present = part.windowed(each, order, dtype)
+            pieces.append(build.reshape(one, (1, *one.shape)))
+        strides = {o.number: o.stride for o in strided}
+        made = build.reshape(build.concat(pieces, 0), (*strides.values(), *one.shape))
+        places, perm = list(strides), list[int]()
+        for i, a in enumerate(present):  # a phase goes behind the number of its stride
+            perm += [len(places) + i, *((places.index(a),) if a in strides else ())]
+        made = build.permute(made, perm)
+        sizes = zip(present, one.shape, strict=True)
+        return build.reshape(made, [size * strides.get(a, 1) for a, size in sizes]), present
+
+    def windowed(
+        self, overlaps: Sequence[_Overlap], order: Sequence[Axis], dtype: DType
+    ) -> tuple[Node, list[Axis]]:
+        """The sum, with its axes in this order."""
+        batch, seen, weights = self.batch, self.seen.copy(), self.weights.copy()
+        taps, size = [self.depth], {**weights.sizes, **seen.sizes}
+        phases: dict[Axis, Axis] = {}
+        for o in overlaps:
+            if o.stride > 1:
+                weights.dilate(o.element, o.dilation)
+        for o in overlaps:
+            # Where the wanted part begins a window shall begin: those before have fewer elements.
+            shift = -o.start % o.stride
+            span = (o.element.size - 1) * o.dilation + 1 if o.stride > 1 else o.element.size
+            tap = Axis(-(-(shift + span) // o.stride))
+            weights.cut(o.element, 0, span)
+            if o.stride > 1:
+                # What windows give to element number * stride + phase of the sum is what they have
+                # at tap * stride + phase: phases are further axes of the other operand.
+                phase = phases[o.number] = Axis(o.stride)
+                weights.pad(o.element, shift, tap.size * o.stride - shift - span)
+                weights.split(o.element, tap, phase)
+                size[phase] = o.stride
+            else:
+                weights.split(o.element, tap)
+            weights.value = build.flip(weights.value, weights.axes.index(tap))
+            first = (o.start + shift) // o.stride
+            size[o.number] = -(-(o.stop - o.start) // o.stride)
+            step = 1 if o.stride > 1 else o.dilation
+            after = max(0, first + size[o.number] - o.number.size)
+            seen.pad(o.number, (tap.size - 1) * step, after)
+            seen.window(o.number, tap, step)
+            seen.cut(o.number, first, first + size[o.number])
+            taps.insert(len(taps) - self.innermost, tap)
+        kept = [a for a in seen.axes if a not in (*batch, *taps)]
+        others = [a for a in weights.axes if a not in (*batch, *taps)]
+        first_operand = seen.joined(batch, kept, taps)
+        second = weights.joined(batch, taps, others)
+        again = prod(seen.sizes[a] for a in kept)  # rows, each tile of which reads the weights
+        apart = bool(phases) or (hint(again) >= ROWS and self._are_apart(taps, others))
+        if apart and hint(self.count) >= MANY:
+            second = build.reshape(self.laid_out(weights, taps, others), second.shape)
+        result = [*batch, *kept, *others]
+        if self.swapped:
+            first_operand, second = build.transpose(second), build.transpose(first_operand)
+            result = [*batch, *others, *kept]
+        made = build.matmul(first_operand, second, dtype)
+        made = build.reshape(made, [size[a] for a in result])
+        present = [a for a in order if a in result]
+        split = [b for a in present for b in ((a, phases[a]) if a in phases else (a,))]
+        made = build.permute(made, [result.index(a) for a in split])
+        whole = [size[a] * (size[phases[a]] if a in phases else 1) for a in present]
+        return build.reshape(made, whole), present
+
+    def _are_apart(self, taps: Sequence[Axis], others: Sequence[Axis]) -> bool:
+        """Whether neither depths nor columns next to each other lie near each other among the
+        weights."""
+        last = next((a for a in reversed(others) if a.size > 1), None)
+        steps = (hint(self.steps.get(a, FAR)) for a in (self.depth, last) if a is not None)
+        return len(taps) > 1 and min(steps) >= FAR
+
+    def laid_out(self, weights: _Named, *groups: Sequence[Axis]) -> Node:
+        """The weights as the batch and these groups of axes, from a buffer of their own, which has
+        them once for the axes along which they are repeated."""
+        each = once = weights.joined(*[(a,) for a in self.batch], *groups)
+        for i, a in enumerate(self.batch):
+            if a in self.repeated:
+                once = build.slice_axis(once, i, 0, 1)
+        return build.expand(build.contiguous(once), each.shape)
 
 
 @dataclass(slots=True)
@@ -302,6 +400,22 @@ class _Named:
     @staticmethod
     def of(value: Node, axes: list[Axis]) -> _Named:
         return _Named(build.reshape(value, [a.size for a in axes]), axes)
+
+    @property
+    def sizes(self) -> dict[Axis, int]:
+        """The size along each axis."""
+        return dict(zip(self.axes, self.value.shape, strict=True))
+
+    def copy(self) -> _Named:
+        """The same, to be changed."""
+        return _Named(self.value, list(self.axes))
+
+    def take(self, axis: Axis, first: int, step: int) -> Axis:
+        """Every `step`-th element of an axis, which are another one."""
+        at = self.axes.index(axis)
+        self.value = build.slice_axis(self.value, at, first, self.value.shape[at], step)
+        self.axes[at] = Axis(self.value.shape[at])
+        return self.axes[at]
 
     def insert(self, axis: Axis, at: int) -> None:
         """One more axis, of one element."""
@@ -341,7 +455,7 @@ class _Named:
 
     def joined(self, *groups: Sequence[Axis]) -> Node:
         """The value with the axes of each group as one."""
-        shape = dict(zip(self.axes, self.value.shape, strict=True))
+        shape = self.sizes
         order = [self.axes.index(a) for group in groups for a in group]
         sizes = [prod(shape[a] for a in group) for group in groups]
         return build.reshape(build.permute(self.value, order), sizes)
