@@ -9,7 +9,7 @@ lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import gcd, inf, prod
 
@@ -20,8 +20,8 @@ from hal.tile.build import add, arange, binary, broadcast, cast, const, mul, red
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
-from stack.compiler.graph.access import Affine, Axis
-from stack.compiler.graph.expr import Apply, Expr, Read, axes_of, parts, reads
+from stack.compiler.graph.access import Affine, Axis, Guard
+from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, parts, reads
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import BLOCK, SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, near_nbytes, round_up
@@ -352,12 +352,7 @@ class _Loops:
             elif self.strip is not None:
                 self._from_a_strip(scope, self.vector, self.strip)
             elif self.inner:
-                # One block of lanes.
-                base = mul(self.chunk, self.width)
-                limit = (
-                    None if divides(self.width, self.vector.size) else sub(self.vector.size, base)
-                )
-                self._passes(self._tiled(scope, self.vector, base, limit))
+                self._block_of_lanes(scope, self.vector)
             elif self.turned is not None and self.blocks is not None:
                 squares = self._laid_anew if self.laid else self._squares
                 squares(scope, self.vector, self.turned, self.blocks)
@@ -371,6 +366,51 @@ class _Loops:
             self._over_rows(inner, axes[1:])
 
         self.b.loop(0, axes[0].size, 1, body)
+
+    def _block_of_lanes(self, scope: Tiles, v: Axis) -> None:
+        """What an instance reduces. Where it is of windows, a block that no edge cuts has a text of
+        its own: to ask of each element whether it is there takes most of the time else."""
+        base = mul(self.chunk, self.width)
+        limit = None if divides(self.width, v.size) else sub(v.size, base)
+        guards = self._known_guards() if self._are_taps() else ()
+        cut = self._tiled(scope, v, base, limit)
+        if not guards:
+            self._passes(cut)
+            return
+        inside = self._all_hold(scope, v, base, guards)
+        if limit is not None:
+            inside = binary("and", inside, binary("le", const(self.width, I64), limit))
+        whole = self._tiled(scope, v, base, None)
+        whole.holding = frozenset(guards)
+        with self.b.when(inside):
+            self._passes(whole)
+        with self.b.when(binary("eq", inside, const(False, DType.BOOL))):
+            self._passes(cut)
+
+    def _known_guards(self) -> tuple[Guard, ...]:
+        """The guards that follow from where an element is."""
+        every = [e for root in self.nest.exprs.values() for e in parts(root)]
+        found = dict.fromkeys(g for e in every if isinstance(e, Read | Select) for g in e.guards)
+        return tuple(g for g in found if all(a.source is None for a, _ in g.value.terms))
+
+    def _all_hold(self, scope: Tiles, v: Axis, base: Node, guards: Iterable[Guard]) -> Node:
+        """Whether guards hold for every element of a block of lanes."""
+        ends = {a: (const(0, I64), const(a.size - 1, I64)) for a in self.inner}
+        ends[v] = base, add(base, self.width - 1)
+        held: Node | None = None
+        for guard in guards:
+            at = []
+            for end in 0, 1:
+                values = {
+                    a: ends[a][end if guard.value.coefficient(a) > 0 else 1 - end] for a in ends
+                }
+                at.append(Tiles(self.emission, values, (), scope).position(guard.value).scalar)
+            within = binary(
+                "and", binary("le", const(guard.lo, I64), at[0]), binary("lt", at[1], guard.hi)
+            )
+            held = within if held is None else binary("and", held, within)
+        assert held is not None, "there are guards"
+        return held
 
     def _squares(self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis) -> None:
         """A block of tiles, along the vector axis first: what is written of a row lies in one piece

@@ -98,6 +98,8 @@ class Tiles:
         self.values: dict[Axis, Node] = {**(parent.values if parent else {}), **values}
         self.local: dict[Node, Node] = dict(parent.local) if parent else {}
         self._memo: dict[int, Node] = dict(parent._memo) if parent else {}
+        self.holding: frozenset[Guard] = parent.holding if parent else frozenset()
+        """Guards that hold for every element."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -139,7 +141,7 @@ class Tiles:
             case Read():
                 memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
                 at = self.position(e.offset.shift(-start))
-                guards = [self.position(g.value) for g in e.guards]
+                guards = [self.position(g.value) for g in self._open(e.guards)]
                 varying = at.dynamic is not None or any(self._varies(g) for g in guards)
                 if varying or any(t.skip is not None for t in self.tile_axes):
                     mask = self.mask(e.guards)
@@ -164,6 +166,8 @@ class Tiles:
                 return cast(exact, compute_dtype(e.dtype))
             case Select():
                 kept = self.tile(e.value)
+                if not self._open(e.guards):
+                    return kept
                 return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
             case Apply():
                 return applied(e.node, tuple(self.tile(a) for a in e.args))
@@ -277,10 +281,14 @@ class Tiles:
                 total = binary("add", total, ramp if step == 1 else binary("mul", ramp, step))
         return total if at.dynamic is None else binary("add", total, cast(at.dynamic, dtype))
 
+    def _open(self, guards: Iterable[Guard]) -> tuple[Guard, ...]:
+        """The guards that may not hold everywhere."""
+        return tuple(g for g in guards if g not in self.holding)
+
     def mask(self, guards: tuple[Guard, ...]) -> Node:
         """Where every guard holds."""
         held: Node | None = None
-        for guard in guards:
+        for guard in self._open(guards):
             at = self._spread(self.position(guard.value))
             inside = binary(
                 "and", binary("le", const(guard.lo, I64), at), binary("lt", at, guard.hi)
@@ -317,11 +325,11 @@ class Tiles:
             t.limit if s else None for t, s in zip(self.tile_axes, at.steps, strict=True)
         )
         if not any(at.steps):
-            if not e.guards:
+            if not self._open(e.guards):
                 return self.b.load(memory, at.scalar)
             limit = where(self.mask(e.guards), const(1, I64), 0)
             return reshape(self.b.load(memory, at.scalar, (1,), (1,), (limit,)), ())
-        if e.guards:
+        if self._open(e.guards):
             first = next(i for i, s in enumerate(at.steps) if s)
             whole = limits[first] or const(widths[first], I64)
             guarded = where(self.mask(e.guards), whole, 0)
