@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, add, binary, broadcast, const, dot, mul, program_id, reduce
+from hal.tile.build import (
+    Builder,
+    add,
+    binary,
+    broadcast,
+    const,
+    dot,
+    mul,
+    program_id,
+    reduce,
+    unary,
+)
 from hal.tile.kernel import For, Kernel, Load
 from hal.tile.node import Node, Type
 from stack import ops as g
@@ -92,6 +103,32 @@ def test_short_rows_take_turns_and_each_asks_for_one() -> None:
     y = agree(softmax(64, 40), (32, 1, 1), buffers, ulp=8)["b1"].reshape(x.shape)
     wanted = np.exp(x.astype(np.float64))
     np.testing.assert_allclose(y, wanted / wanted.sum(1, keepdims=True), rtol=1e-6)
+
+
+def mapped(functions: int, *, updated: bool = False) -> Kernel:
+    """The exponential of x, again and again, in place or not."""
+    b = Builder("mapped")
+    x = b.buffer("x", F, writes=updated)
+    y = x if updated else b.buffer("y", F, writes=True)
+    first = mul(program_id(), 2048)
+
+    def step(i: Node) -> None:
+        value = b.load(x, add(first, i), (WIDTH,), (1,))
+        for _ in range(functions):
+            value = unary("exp", unary("neg", value))
+        b.store(y, add(first, i), value, (1,))
+
+    b.loop(0, 2048, WIDTH, step)
+    return b.kernel()
+
+
+def test_a_loop_that_computes_much_asks_for_what_comes_a_page_later() -> None:
+    assert list(found(mapped(1)).values()) == [LEAST_NBYTES]
+    assert not found(mapped(0))
+    assert not found(mapped(1, updated=True))
+    x = np.random.default_rng(0).normal(size=3 * 2048).astype(np.float32)
+    assert "llvm.prefetch" in render(mapped(1), info()).text
+    agree(mapped(1), (3, 1, 1), {"x": x, "y": np.zeros_like(x)}, ulp=2)
 
 
 def test_results_beside_what_was_asked_for() -> None:
