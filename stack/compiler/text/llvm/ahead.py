@@ -84,8 +84,8 @@ def _operations(loop: For) -> int:
     if multiplies(loop):
         return 0
     nodes = toposort([n for s in loop.body if not isinstance(s, For) for n in operands(s)])
-    nodes = [n for n in nodes if n.shape and n.op in ELEMENTWISE]
-    return sum(OF_A_FUNCTION if n.op in TRANSCENDENTAL else 1 for n in nodes)
+    computed = [n.op for n in nodes if n.shape and n.op in ELEMENTWISE]
+    return sum(OF_A_FUNCTION if op in TRANSCENDENTAL else 1 for op in computed)
 
 
 def unused(kernel: Kernel) -> frozenset[Load]:
