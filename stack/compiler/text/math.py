@@ -187,12 +187,14 @@ _ERF_BESIDE_ONE = ((1 + _ERF[0]) / 8, *(c / 8 for c in _ERF[1:]))
 
 def erf_and_one(x: Node) -> Node:
     """erf(x) + 1, as `GELU` and the normal distribution have it, within 2e-7: as `erf` by an eighth
-    root, without what `erf` takes to be exact near zero, which is lost beside 1."""
+    root, without what `erf` takes to be exact near zero, which is lost beside 1. Its steps are the
+    fewest, one after the other: with pairs of them GELU took 5 to 9 % longer on Zen 3."""
     size = binary("min", unary("abs", x), 4.0)
-    value = mul(size, polynomial_in_pairs(size, _ERF_BESIDE_ONE))
-    for _ in range(3):  # 1 - (1 - v)**2
+    value = mul(size, polynomial(size, _ERF_BESIDE_ONE))
+    for _ in range(2):  # 1 - (1 - v)**2
         value = fma(unary("neg", value), value, add(value, value))
-    return add(_with_sign(value, x), 1.0)
+    rest = sub(1.0, value)
+    return add(_with_sign(fma(unary("neg", rest), rest, 1.0), x), 1.0)
 
 
 FUNCTIONS: Mapping[str, Callable[..., Node]] = {
