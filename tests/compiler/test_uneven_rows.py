@@ -64,6 +64,28 @@ def test_windows_times_weights(width: int, stride: int, edge: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.turns
+@pytest.mark.parametrize(("stride", "edge"), [(1, 0), (1, 1), (1, 2), (2, 1)])
+def test_pieces_that_no_edge_cuts(stride: int, edge: int) -> None:
+    """Of rows of 32 elements some pieces lie within the image for all taps, some for a few and
+    some for none; and the last register tile has less rows than others. By the weights, two panels
+    of such a row are packed at a time."""
+    rng = np.random.default_rng(stride + edge)
+    width = (32 - 1) * stride + TAPS - 2 * edge
+    x = rng.integers(-3, 4, (IMAGES, CHANNELS + 1, 5, width)).astype(np.float32)
+    windows = by_numpy(x, stride, edge)
+    w = rng.integers(-3, 4, (OUTER, windows.shape[1])).astype(np.float32)
+    y = rng.integers(-3, 4, (IMAGES, OUTER, windows.shape[-1])).astype(np.float32)
+    images, weights, above = (g.input(i, Type(a.shape, DType.F32)) for i, a in enumerate((x, w, y)))
+    node = seen(images, stride, edge)
+    forward = g.matmul(g.expand(g.reshape(weights, (1, *w.shape)), (IMAGES, *w.shape)), node)
+    gradient = g.reduce("sum", g.matmul(above, g.transpose(node)), (0,))
+    found, _ = run_lowered([forward, gradient], [images, weights, above], [x, w, y])
+    np.testing.assert_array_equal(found[0], w @ windows)
+    np.testing.assert_array_equal(found[1][0], (y @ windows.swapaxes(1, 2)).sum(0))
+
+
+@pytest.mark.slow
+@pytest.mark.turns
 @pytest.mark.parametrize("width", [4, 7])
 def test_depths_that_begin_and_end_within_windows(width: int) -> None:
     """Panels are packed for some channels and some of their taps, in rows of one image row or of

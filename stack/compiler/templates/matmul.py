@@ -55,7 +55,7 @@ from stack.compiler.templates.edges import (
     round_up_to,
     whole_or_by_rows,
 )
-from stack.compiler.templates.product import Place, Product, Steady, divided, kept
+from stack.compiler.templates.product import LoadTile, Place, Product, Steady, divided, kept
 from stack.compiler.units import into_groups, out_of_groups
 
 LINES = 4
@@ -290,8 +290,23 @@ class _MatmulTemplate:
         def row(i: Node, r: Node, kk: Node, at: Place, most: Node | None = None) -> None:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = left_of(s.m, m, t.mr), at_most(left_of(s.k, k, t.kt), most)
-            loaded = self.p.load_a(b, block.batch, m, at, (1, t.kt), limits)
-            self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
+
+            def pack(load: LoadTile, limits: Limits) -> None:
+                loaded = load(b, block.batch, m, at, (1, t.kt), limits)
+                self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
+
+            inner = self.p.inner_a
+            whole = None if inner is None else inner.holds(block.batch, m, at, (1, t.kt))
+            if inner is None or whole is None:
+                pack(self.p.load_a, limits)
+                return
+            # To find a mask takes several times as long as to load and store a tile without one.
+            if limits != NO_LIMITS:
+                whole = binary("and", whole, inside((1, t.kt), limits))
+            with b.when(whole):
+                pack(inner.load, NO_LIMITS)
+            with b.when(unary("not", whole)):
+                pack(self.p.load_a, limits)
 
         def rows_of(i: Node) -> None:
             def line(r: Node) -> None:
@@ -377,20 +392,24 @@ class _MatmulTemplate:
         s, t, b = self.shape, self.blocks, self.b
         left_of_k, width = left_of(s.k, k0, t.kt), self._pitch
         stop = depth if left_of_k is None else binary("min", depth, left_of_k)
+        # Two panels at a time where a vector has a row of both: half as many loads.
+        pairs = width == t.mr and 4 * t.mr <= t.nr and divides(2 * t.mr, s.m_run)
+        step = 2 * t.mr if pairs and t.mp % (2 * t.mr) == t.mc % (2 * t.mr) == 0 else t.mr
 
         def panel(i: Node) -> None:
             m = add(add(block.m0, i0), i)
-            limit = left_of(s.m, m, t.mr)
+            limit = left_of(s.m, m, step)
             if width != t.mr:
                 limit = at_most(limit, index(t.mr))
 
             def store(kk: Node, column: Node) -> None:
                 """As a row; what lies behind the panel's own rows is not read."""
                 offset = add(self._panel(i), mul(kk, width))
-                b.store(panels, offset, kept(column, s.packed), (width, 1))
+                rows = reshape(kept(column, s.packed), (step // t.mr, width))
+                b.store(panels, offset, rows, (width * t.kc, 1))
 
             def one(at: tuple[Node, Node]) -> Node:
-                return steady.load(b, block.batch, m, at, width, limit, None)
+                return steady.load(b, block.batch, m, at, step // t.mr * width, limit, None)
 
             def two(at: tuple[Node, Node]) -> Node:
                 first = steady.load(b, block.batch, m, at, width, at_most(limit, left), None)
@@ -410,10 +429,10 @@ class _MatmulTemplate:
                 with b.when(unary("not", whole)):
                     each(two)
             if left_of_k is not None:
-                zeros = const(0, s.packed, (1, width))
+                zeros = const(0, s.packed, (1, step // t.mr * width))
                 b.loop(stop, depth, 1, lambda kk: store(kk, zeros))
 
-        b.loop(0, rows, t.mr, panel)
+        b.loop(0, rows, step, panel)
 
     def _each_depth(
         self,

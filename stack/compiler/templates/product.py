@@ -72,6 +72,16 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True)
+class Inner:
+    """Tiles of an operand of which no element is left out."""
+
+    holds: Callable[[Node, Node, Place, tuple[int, int]], Node | None]
+    """holds(batch, row, column, shape): whether the tile is one; None where that is not known."""
+    load: LoadTile
+    """For such tiles."""
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """C = A @ B, to be emitted. The epilogue is called for tiles that cover C once."""
 
@@ -96,6 +106,8 @@ class Product:
     """How tiles of B do."""
     steady_a: Steady | None = None
     """How columns of A are packed that lie unevenly."""
+    inner_a: Inner | None = None
+    """How tiles of A are loaded that no edge cuts, where some are cut."""
     is_there: Callable[[Node], Node] | None = None
     """Whether a batch has operands: where not, C is zero there, and they need not be read. None:
     every batch has."""

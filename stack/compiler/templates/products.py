@@ -15,16 +15,16 @@ from hal.tile.build import Builder, add, binary, broadcast, mul, transpose
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
-from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, reads, uncast
+from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, parts, reads, uncast
 from stack.compiler.graph.operands import Operands
 from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import MatmulShape
-from stack.compiler.templates.edges import Limits
+from stack.compiler.templates.edges import NO_LIMITS, Limits
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.pieces import Pieces
-from stack.compiler.templates.product import Elements, LoadTile, Place, Product, Steady
+from stack.compiler.templates.product import Elements, Inner, LoadTile, Place, Product, Steady
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
 
@@ -156,7 +156,13 @@ def emit_product(
     """Emit the matmul with its epilogue; give its launch grid."""
     shape = shape_of(ops, emission.info, template)
 
-    def load(e: Expr, rows: Group, cols: Group, runs: Group = ()) -> LoadTile:
+    def load(
+        e: Expr,
+        rows: Group,
+        cols: Group,
+        runs: Group = (),
+        holding: frozenset[Guard] = frozenset(),
+    ) -> LoadTile:
         def tile(
             b: Builder, batch: Node, row: Node, col: Place, shape: tuple[int, int], limits: Limits
         ) -> Node:
@@ -165,8 +171,10 @@ def emit_product(
             ):  # a column is read as the row of neighbours that it is
                 starts = (cols, col), (rows, row)
                 scope = scope_at(batch, starts, shape[::-1], limits[::-1], runs)
+                scope.holding = holding
                 return transpose(broadcast(zero_beyond(scope, e), shape[::-1]), (1, 0))
             scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits, runs)
+            scope.holding = holding
             return broadcast(zero_beyond(scope, e), shape)
 
         return tile
@@ -198,6 +206,19 @@ def emit_product(
         run, group = found[along]
         return group if template.uneven_rows and run else ()
 
+    def inner(e: Expr, rows: Group, cols: Group, runs: Group) -> Inner | None:
+        found = (g for x in parts(e) if isinstance(x, Read | Select) for g in x.guards)
+        known = (g for g in found if all(a.source is None for a, _ in g.value.terms))
+        guards = tuple(dict.fromkeys(known))
+        if not (template.uneven_rows and guards):
+            return None
+
+        def holds(batch: Node, row: Node, col: Place, shape: tuple[int, int]) -> Node | None:
+            starts = (rows, row), (cols, col)
+            return scope_at(batch, starts, shape, NO_LIMITS, runs).all_hold(guards)
+
+        return Inner(holds, load(e, rows, cols, runs, frozenset(guards)))
+
     def pieces(e: Expr, rows: Group, cols: Group, along: int) -> Pieces | None:
         if not (_is_uneven(e, rows) or _is_uneven(e, cols) or _overlaps(e, rows, cols)):
             return None
@@ -216,6 +237,7 @@ def emit_product(
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
         _steady(ops, shape, emission, template),
+        inner(ops.a, ops.m, ops.k, runs(shape.a_contiguous)),
         is_there(emission, ops),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None

@@ -25,7 +25,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import divides, equal
+from hal.tile.size import divides, equal, is_fixed
 from stack.compiler.graph.access import Affine, Axis, Guard
 from stack.compiler.graph.expr import (
     Apply,
@@ -295,6 +295,21 @@ class Tiles:
             )
             held = inside if held is None else binary("and", held, inside)
         return held if held is not None else const(True, DType.BOOL)
+
+    def all_hold(self, guards: tuple[Guard, ...]) -> Node | None:
+        """Whether every guard holds for all of the tile, as a scalar; None where elements lie too
+        unevenly to tell."""
+        held = const(True, DType.BOOL)
+        for guard in guards:
+            at = self.position(guard.value)
+            if at.dynamic is not None or not all(map(is_fixed, at.steps)):
+                return None
+            ends = [step * (t.width - 1) for step, t in zip(at.steps, self.tile_axes, strict=True)]
+            low = add(at.scalar, sum(min(0, end) for end in ends))
+            high = add(at.scalar, sum(max(0, end) for end in ends))
+            for met in (binary("le", const(guard.lo, I64), low), binary("lt", high, guard.hi)):
+                held = binary("and", held, met)
+        return held
 
     def valid(self, t: TileAxis) -> Node:
         """Which positions along a tile dimension are within its limit."""
