@@ -69,6 +69,21 @@ def test_extremes_and_sums_of_windows_in_lanes_along_windows(taps: int, size: in
     )
 
 
+@pytest.mark.parametrize("size", [8, 19, 33])
+@pytest.mark.parametrize("taps", [3, 5, 7, 9])
+def test_windows_with_edges_on_two_axes_that_cut_some_blocks_of_lanes(taps: int, size: int) -> None:
+    x, w = g.input(0, Type((1, 3, size), DType.F32)), g.input(1, Type((taps, taps), DType.F32))
+    edge = taps // 2
+    v = g.pad(x, (0, edge, edge), (0, edge, edge))
+    v = g.window(g.window(v, 2, taps, 1, 1), 1, taps, 1, 1)
+    rows, columns = v.shape[1], v.shape[3]
+    weights = g.reshape(w, (1, 1, taps, 1, taps))
+    product = g.mul(v, g.expand(weights, (1, rows, taps, columns, taps)))
+    lowest = g.pad(x, (0, edge, edge), (0, edge, edge), -9)
+    lowest = g.window(g.window(lowest, 2, taps, 1, 1), 1, taps, 1, 1)
+    _same([g.reduce("sum", product, (2, 4)), g.reduce("max", lowest, (2, 4))], [x, w])
+
+
 def test_both_passes_over_windows_share_what_they_read() -> None:
     x = g.input(0, Type((6, 256), DType.F32))
     v = g.window(g.pad(x, (0, 1), (0, 1), -9), 1, 3, 2)
