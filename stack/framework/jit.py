@@ -256,11 +256,12 @@ class Jitted(Generic[P, R]):
             found = symbols.common_steps(rows, periods_of(request)) if may_step else {}
             if found:
                 raise _Steps(found)
-            dynamic = own.dynamic(request, f"calls of {self._name} with other sizes or numbers")
-            if dynamic is None:
-                raise _FixedSizes("these sizes cannot be data")
-            dynamics.append(dynamic)
-            plan = own.at(dynamic, symbols.facts.hints)
+            with own.compiling():
+                dynamic = own.dynamic(request, f"calls of {self._name} with other sizes or numbers")
+                if dynamic is None:
+                    raise _FixedSizes("these sizes cannot be data")
+                dynamics.append(dynamic)
+                plan = own.at(dynamic, symbols.facts.hints)
             assert plan is not None, "what was compiled for a call serves it"
             return plan
 

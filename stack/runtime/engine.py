@@ -6,7 +6,8 @@ import gc
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 from weakref import WeakValueDictionary
@@ -230,7 +231,7 @@ class Engine:
             found = self._plans.get(key)
             numbers: tuple[Numbers, ...] = ()
             if found is None:
-                with paused(), self.programs.ahead():
+                with self.compiling():
                     instance = self.families.instance(request, general)
                     numbers = instance.numbers
                     key = instance.key or key
@@ -241,6 +242,13 @@ class Engine:
                 if len(self._kept) > PLANS:
                     self._kept.popitem(last=False)
             return self._bound(found, numbers)
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """In it this thread makes plans: programs that it begins are compiled while it goes on, and
+        Python's collector holds still."""
+        with paused(), self.programs.ahead():
+            yield
 
     def within(
         self, request: GraphRequest, nbytes: int, host_nbytes: int | None, what: str
@@ -268,7 +276,7 @@ class Engine:
             fitted[request] = offloaded(graph, nbytes, host, needed)
             return needed(fitted[request])
 
-        with self._lock:
+        with self._lock, paused():
             kept = needed(self.families.compiled_alone(request))
             found = within(request, nbytes, fit, lambda r: folded_graph(r, self.device.info))
             graph = fitted[found.request]
@@ -289,8 +297,9 @@ class Engine:
 
     def dynamic(self, request: GraphRequest, why: str) -> Dynamic | None:
         """A request with `facts`, compiled for many values of its symbols, of which `at` makes
-        plans; None where its sizes cannot be data. Raises what compiling raises."""
-        with self._lock:
+        plans, best in the same `compiling`; None where its sizes cannot be data. Raises what
+        compiling raises."""
+        with self._lock, paused():
             return self.families.sized(request, why)
 
     def at(self, dynamic: Dynamic, values: Values) -> Plan | Bound | None:

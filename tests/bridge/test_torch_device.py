@@ -1,6 +1,7 @@
 """Tensors of PyTorch on the device "hal" are what they are on its CPU device."""
 
 import copy
+import gc
 import io
 import os
 import pickle
@@ -27,6 +28,7 @@ from stack.bridge.torch import _parts, indices, kernels, names, tape  # noqa: E4
 from stack.bridge.torch.handles import SHIFT  # noqa: E402
 from stack.framework import devices  # noqa: E402
 from stack.runtime import engine_of  # noqa: E402
+from stack.runtime.engine import Engine  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
 from tests.draw import stream  # noqa: E402
 
@@ -527,6 +529,26 @@ def _counts():
     seen = bridge.stats()["hal:0"]
     made = seen["compiled"] + seen.get("generalised", 0)
     return made, seen["lowered"], torch.hal.memory_stats()["num_device_alloc"], seen["runs"]
+
+
+def test_what_is_compiled_for_many_numbers_is_compiled_as_what_is_for_one(monkeypatch):
+    """While Python's collector holds still, and the device's compiler takes what is written."""
+    seen = []
+
+    def noted(known):
+        def call(engine, *args):
+            seen.append((not gc.isenabled(), engine.programs._own.begun is not None))
+            return known(engine, *args)
+
+        return call
+
+    monkeypatch.setattr(Engine, "dynamic", noted(Engine.dynamic))
+    x = torch.arange(5.0)
+    for number in (2.5, 3.5, 4.5):
+        mine = (x.to("hal").cosh() * number).sinh().atan()
+        same(mine, (x.cosh() * number).sinh().atan(), 1e-5)
+    assert seen
+    assert set(seen) == {(True, True)}
 
 
 @pytest.mark.slow

@@ -486,13 +486,14 @@ class Tape:
                     free += (i,)
         else:
             free = self._varying.get(self._operations(), ())
-        plan = self._generalised(key, free, scalars) if free else None
-        if plan is not None:
-            return plan
-        self.counts["compiled"] += 1
-        self._lower_path(self._scalars)
-        request = self._request(self._nodes, numbers, updates)
-        plan = self.engine.plan(request, keep=False)
+        with self.engine.compiling():
+            plan = self._generalised(key, free, scalars) if free else None
+            if plan is not None:
+                return plan
+            self.counts["compiled"] += 1
+            self._lower_path(self._scalars)
+            request = self._request(self._nodes, numbers, updates)
+            plan = self.engine.plan(request, keep=False)
         self._keep(key, Known(scalars, plan))
         return plan
 
