@@ -86,6 +86,31 @@ def test_rows_and_slots_are_written_in_tiles(monkeypatch, kind, slots, after, co
         assert any(s.value.shape == (32,) for s in _stores(call.kernel)) == bool(wide)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("slots", [2, 300])
+def test_slots_that_no_cache_holds_are_asked_for(monkeypatch, rows, slots):
+    monkeypatch.setattr(scatter, "MANY", 16)
+    base = RNG.standard_normal((rows, slots)).astype(np.float32)
+    index = RNG.integers(-2, slots + 2, (rows, 85))
+    updates = RNG.standard_normal((rows, 85)).astype(np.float32)
+    x, i, u = (
+        g.input(n, Type(a.shape, DType.I64 if n == 1 else DType.F32))
+        for n, a in enumerate((base, index, updates))
+    )
+    output = g.scatter("sum", x, i, u, 1, batch=True)
+    expected = base.copy()
+    for row, place, update in zip(range(rows), index, updates, strict=True):
+        inside = (place >= 0) & (place < slots)
+        np.add.at(expected[row], place[inside], update[inside])
+    for cores, cache in ((1, 4), (2, 4), (7, 4), (1, 8 << 10)):
+        limits = replace(SIMD.limits, instances=cores, caches=(32 << 10, cache))
+        info = replace(SIMD, limits=limits)
+        (found,), program = run_lowered([output], [x, i, u], [base, index, updates], info=info)
+        np.testing.assert_array_equal(found, expected)
+        (call,) = program.calls
+        assert any(a.result.shape == (2,) for a in ahead.unused(call.kernel)) == (cache == 4)
+
+
 def _stores(kernel: Kernel) -> list[Store]:
     return [s for s in statements(kernel.body) if isinstance(s, Store)]
 
