@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from hal.core.dtypes import DType
-from hal.tile.kernel import Alloc, Kernel, Store
+from hal.tile.kernel import Alloc, Kernel, Scatter, Store
 from hal.tile.node import Node, Type
 from hal.tile.walk import statements
 from stack import ops as g
@@ -86,9 +86,11 @@ def test_rows_and_slots_are_written_in_tiles(monkeypatch, kind, slots, after, co
         assert any(s.value.shape == (32,) for s in _stores(call.kernel)) == bool(wide)
 
 
+@pytest.mark.parametrize("kind", ["sum", "set", "max"])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("slots", [2, 300])
-def test_slots_that_no_cache_holds_are_asked_for(monkeypatch, rows, slots):
+def test_slots_that_no_cache_holds_are_asked_for(monkeypatch, kind, rows, slots):
+    """And instances that share them write theirs without a branch."""
     monkeypatch.setattr(scatter, "MANY", 16)
     base = RNG.standard_normal((rows, slots)).astype(np.float32)
     index = RNG.integers(-2, slots + 2, (rows, 85))
@@ -97,11 +99,13 @@ def test_slots_that_no_cache_holds_are_asked_for(monkeypatch, rows, slots):
         g.input(n, Type(a.shape, DType.I64 if n == 1 else DType.F32))
         for n, a in enumerate((base, index, updates))
     )
-    output = g.scatter("sum", x, i, u, 1, batch=True)
+    output = g.scatter(kind, x, i, u, 1, batch=True)
     expected = base.copy()
-    for row, place, update in zip(range(rows), index, updates, strict=True):
-        inside = (place >= 0) & (place < slots)
-        np.add.at(expected[row], place[inside], update[inside])
+    combine = {"sum": np.add, "max": np.maximum, "set": lambda old, new: new}[kind]
+    for row in range(rows):
+        for place, update in zip(index[row], updates[row], strict=True):
+            if 0 <= place < slots:
+                expected[row, place] = combine(expected[row, place], update)
     for cores, cache in ((1, 4), (2, 4), (7, 4), (1, 8 << 10)):
         limits = replace(SIMD.limits, instances=cores, caches=(32 << 10, cache))
         info = replace(SIMD, limits=limits)
@@ -109,6 +113,8 @@ def test_slots_that_no_cache_holds_are_asked_for(monkeypatch, rows, slots):
         np.testing.assert_array_equal(found, expected)
         (call,) = program.calls
         assert any(a.result.shape == (2,) for a in ahead.unused(call.kernel)) == (cache == 4)
+        shared = cache == 4 and call.grid[0] > rows
+        assert any(isinstance(s, Scatter) for s in statements(call.kernel.body)) == shared
 
 
 def _stores(kernel: Kernel) -> list[Store]:

@@ -132,6 +132,9 @@ def emit_scatter(found: Ordered, emission: Emission) -> Grid:
         if held.memory is not None and emission.loops.squares:
             held.combine(s, where(inside, place, add(held.first, slots)), value, lane)
             return
+        if share.count > 1 and run is None and emission.loops.squares and not s.shape:
+            held.combine_where(s, inside, place, value(s))
+            return
         with s.b.when(inside):
             if run is None:
                 held.combine(s, place, value, lane)
@@ -539,6 +542,19 @@ class _Held:
             return
         target, addressed, old = self.at(s, place)
         target.store(self.home, addressed, self._combined(old, value(s)))
+
+    def combine_where(self, s: Tiles, inside: Node, place: Node, value: Node) -> None:
+        """The same of one element at home where it is inside, without a branch: of instances that
+        share slots each would take it now and then, as no processor can foresee."""
+        slot = Axis(self.slots)
+        addressed = self.found.addressed(self.home, slot)
+        assert addressed is not None, "slots of a home are at even distances"
+        memory, start = self.emission.memory(self.emission.homes[self.home], addressed)
+        at = Tiles(self.emission, {slot: place}, (), s).position(addressed.shift(-start)).scalar
+        if self.root["kind"] != "set":
+            old = cast(s.b.gather(memory, at, inside), value.dtype)
+            value = self._combined(old, value)
+        s.b.scatter(memory, at, cast(value, memory.dtype), inside)
 
     def at(self, s: Tiles, place: Node) -> tuple[Tiles, Affine, Node]:
         """A slot at home: a scope in which it is, its elements' places in it, and these."""
