@@ -199,6 +199,12 @@ def test_phases_multiply_no_zeros(taps: tuple[int, int], monkeypatch: pytest.Mon
     assert (multiplied(), whole > wanted) == (wanted, True)
 
 
+def test_edges_along_all_axes_are_asked_for_once() -> None:
+    outputs, _ = with_gradients(FIRST)
+    (folded,) = contract.fold_sums((outputs[1],))
+    assert [n.op for n in toposort((folded,))].count("pad") == 1
+
+
 @pytest.mark.parametrize(
     ("c", "kernels"), [(replace(FIRST, sizes=(16, 17)), 2), (PLAIN, 1), (FIRST, 1)]
 )

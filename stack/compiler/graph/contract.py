@@ -326,6 +326,8 @@ class _Operands:
         batch, seen, weights = self.batch, self.seen.copy(), self.weights.copy()
         taps, size = [self.depth], {**weights.sizes, **seen.sizes}
         phases: dict[Axis, Axis] = {}
+        edges: dict[Axis, tuple[int, int]] = {}
+        windows: list[tuple[Axis, Axis, int, int]] = []
         for o in overlaps:
             if o.stride > 1:
                 weights.dilate(o.element, o.dilation)
@@ -339,7 +341,7 @@ class _Operands:
                 # What windows give to element number * stride + phase of the sum is what they have
                 # at tap * stride + phase: phases are further axes of the other operand.
                 phase = phases[o.number] = Axis(o.stride)
-                weights.pad(o.element, shift, tap.size * o.stride - shift - span)
+                weights.pad({o.element: (shift, tap.size * o.stride - shift - span)})
                 weights.split(o.element, tap, phase)
                 size[phase] = o.stride
             else:
@@ -349,10 +351,13 @@ class _Operands:
             size[o.number] = -(-(o.stop - o.start) // o.stride)
             step = 1 if o.stride > 1 else o.dilation
             after = max(0, first + size[o.number] - o.number.size)
-            seen.pad(o.number, (tap.size - 1) * step, after)
-            seen.window(o.number, tap, step)
-            seen.cut(o.number, first, first + size[o.number])
+            edges[o.number] = (tap.size - 1) * step, after
+            windows.append((o.number, tap, step, first))
             taps.insert(len(taps) - self.innermost, tap)
+        seen.pad(edges)  # along all axes at once, so that an element is masked once
+        for number, tap, step, first in windows:
+            seen.window(number, tap, step)
+            seen.cut(number, first, first + size[number])
         kept = [a for a in seen.axes if a not in (*batch, *taps)]
         others = [a for a in weights.axes if a not in (*batch, *taps)]
         first_operand = seen.joined(batch, kept, taps)
@@ -422,9 +427,9 @@ class _Named:
         self.value = build.reshape(self.value, (*self.value.shape[:at], 1, *self.value.shape[at:]))
         self.axes.insert(at, axis)
 
-    def pad(self, axis: Axis, before: int, after: int) -> None:
-        """Zeros at the ends of an axis."""
-        lo, hi = ([n if a is axis else 0 for a in self.axes] for n in (before, after))
+    def pad(self, edges: Mapping[Axis, tuple[int, int]]) -> None:
+        """Zeros before and after axes."""
+        lo, hi = zip(*(edges.get(a, (0, 0)) for a in self.axes), strict=True)
         self.value = build.pad(self.value, lo, hi)
 
     def cut(self, axis: Axis, start: int, stop: int) -> None:
