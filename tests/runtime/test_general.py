@@ -19,6 +19,7 @@ from stack.compiler.targets.table import MESH
 from stack.ir.interpret import interpret
 from stack.runtime import engine_of
 from stack.runtime.families import Families
+from stack.runtime.general import parts
 from tests.draw import stream
 
 F32 = DType.F32
@@ -151,6 +152,15 @@ def test_pieces_have_a_place_that_sizes_tell_by_a_condition_alone():
     with engine_of(hal.open("cpu:0", ())) as engine:
         for sizes in ((4, 6, 28), (2, 2, 14), (3, 5, 21)):
             check(engine, flat(*sizes), rng)
+
+
+def test_windows_that_are_added_up_are_data_by_their_number_alone():
+    def added(windows, taps):
+        x = leaf(0, windows, taps)
+        return parts(GraphRequest((g.overlap_add(x, 0, windows + taps - 1),), (x,))).skeleton
+
+    assert added(8, 3) == added(9, 3)
+    assert added(8, 3) != added(8, 5)
 
 
 def test_axes_that_come_as_one_are_told_by_their_factors():
