@@ -85,7 +85,9 @@ def parts(request: GraphRequest) -> Parts:
             for name in names:
                 found = n[name]
                 sizes += found if isinstance(found, tuple) else (found,)
-            if n.op == "overlap_add":  # a window's elements are no data, as they are none of `window`
+            if (
+                n.op == "overlap_add"
+            ):  # a window's elements are no data, as they are none of `window`
                 attrs = (*attrs, ("taps", n.srcs[0].shape[n["axis"] + 1]))
         if n.op != "input":
             at.setdefault(n, len(at))

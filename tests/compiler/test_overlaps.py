@@ -84,6 +84,17 @@ def test_windows_with_edges_on_two_axes_that_cut_some_blocks_of_lanes(taps: int,
     _same([g.reduce("sum", product, (2, 4)), g.reduce("max", lowest, (2, 4))], [x, w])
 
 
+def test_the_edges_of_large_windows_alone_are_laid_in_memory() -> None:
+    def kernels(taps: int) -> int:
+        x = g.input(0, Type((2, 12, 16), DType.F32))
+        edge = taps // 2
+        v = g.pad(x, (0, edge, edge), (0, edge, edge))
+        v = g.window(g.window(v, 2, taps, 1, 1), 1, taps, 1, 1)
+        return len(_same([g.reduce("sum", v, (2, 4))], [x]).calls)
+
+    assert (kernels(3), kernels(5)) == (1, 2)
+
+
 def test_both_passes_over_windows_share_what_they_read() -> None:
     x = g.input(0, Type((6, 256), DType.F32))
     v = g.window(g.pad(x, (0, 1), (0, 1), -9), 1, 3, 2)

@@ -38,6 +38,8 @@ DEEP = 256
 """Elements of one result from which on two steps pay."""
 LONG_SCAN, MANY = 1 << 16, 8
 """A scan of so many elements runs in parts where it has fewer rows."""
+WINDOW = 16
+"""Elements of a window from which on the edges of what it shows are laid in memory."""
 PART = SERIAL
 """Elements that the first step combines at least."""
 
@@ -368,6 +370,34 @@ def _cut_of(n: Node, axis: int) -> tuple[Node, int, int]:
     return below, first + step * n["start"][axis], step * n["step"][axis]
 
 
+def padded(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs in which what large windows show of a padded value is padded first, in memory:
+    each of its elements is read by many windows, and each would ask whether it is there."""
+    nodes = list(toposort(outputs))
+    kept = {edge for n in nodes if n.op == "reduce" for edge in _edges_below(n.srcs[0])}
+    done = dict[Node, Node]()
+    for n in nodes:
+        made = rebuild(n, tuple(done[s] for s in n.srcs))
+        done[n] = build.contiguous(made) if n in kept else made
+    return tuple(done[o] for o in outputs)
+
+
+def _edges_below(x: Node) -> set[Node]:
+    """The paddings that are read by large windows of what is reduced."""
+    found, seen, stack = set[Node](), set[tuple[Node, int]](), [(x, 1)]
+    while stack:
+        n, taps = stack.pop()
+        if (n, taps) in seen:
+            continue
+        seen.add((n, taps))
+        if n.op == "pad" and taps >= WINDOW:
+            found.add(n)
+        elif n.op in MOVEMENT or OPS[n.op].lower is not None:
+            more = n["size"] if n.op == "window" else 1
+            stack += [(s, taps * more) for s in n.srcs]
+    return found
+
+
 def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs without cases that the lowering does not know."""
     return rewrite(outputs, _LOWERABLE)
@@ -447,7 +477,8 @@ def first_passes(*folds: Pass) -> tuple[Pass, ...]:
 def passes(*folds: Pass, last: Sequence[Pass] = ()) -> tuple[Pass, ...]:
     """What comes before fusion, in order: folds before sums of products, which may be among what
     they look for, become deeper products; `last` comes before places are given."""
-    return (*first_passes(*folds), fold_sums, cropped, gathered, lowerable, *last, own_buffers)
+    found = (*first_passes(*folds), fold_sums, cropped, gathered, lowerable, padded)
+    return (*found, *last, own_buffers)
 
 
 PASSES = passes()

@@ -107,6 +107,10 @@ INSIDE = 64
 """As many, and written so, where no edge cuts a block: its text is short without masks. On Zen 3 a
 depthwise convolution of 7x7 takes a fifth of the time of loops."""
 
+CHAIN, STACKED = 9, 8
+"""Terms of a window from which on rows are added up side by side, and the registers that their sums
+fill at most."""
+
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
@@ -180,6 +184,11 @@ class _Loops:
         self.side: tuple[Axis, Axis] | None = None
         if (height := self._found_side(lanes)) > 1:
             self._put_side_by_side(height, lanes)
+        self.stacked: tuple[Axis, Axis] | None = None
+        if (height := self._found_stacked(lanes)) > 1:
+            *rest, row = self.rows
+            self.height, self.stacked = height, (row, Axis(row.size // height))
+            self.rows = [*rest, self.stacked[1]]
         self.turns: tuple[Axis, Axis] | None = None
         if self.side is None and self._take_turns():
             *rest, row = self.rows
@@ -307,6 +316,20 @@ class _Loops:
         self.side = row, blocks
         self.rows = [*rest, blocks]
 
+    def _found_stacked(self, lanes: int) -> int:
+        """How many rows of sums over windows are added up side by side: the additions of one wait
+        for each other; 1 where the kernel is anything else."""
+        v = self.vector
+        if v is None or not self._are_taps(INSIDE) or self._known_guards():
+            return 1
+        long = prod(a.size for a in self.inner) >= CHAIN
+        if not (long and self.rows and is_fixed(v.size) and is_fixed(self.rows[-1].size)):
+            return 1
+        row, most = self.rows[-1].size, STACKED * lanes // self.width
+        enough = row * prod(a.size for a in self.rows[:-1]) * ceil_div(v.size, self.width)
+        fair = enough // (8 * max(1, self.emission.info.limits.instances))
+        return next((h for h in (4, 3, 2) if h <= min(most, fair) and row % h == 0), 1)
+
     def _take_turns(self) -> bool:
         """Whether an instance makes each pass over several rows before the next one: what a pass
         ends with, as the sum of its lanes, and a quotient of it, is a chain of operations that all
@@ -377,6 +400,10 @@ class _Loops:
         base = mul(self.chunk, self.width)
         limit = None if divides(self.width, v.size) else sub(v.size, base)
         guards = self._known_guards() if self._are_taps(INSIDE) else ()
+        if self.stacked is not None:
+            row, blocks = self.stacked
+            down = TileAxis(row, mul(scope.values[blocks], self.height), self.height)
+            scope = Tiles(self.emission, {}, (*scope.tile_axes, down), scope)
         cut = self._tiled(scope, v, base, limit)
         if not guards:
             self._passes(cut)
