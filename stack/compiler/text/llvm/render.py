@@ -79,7 +79,9 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     out.do("ret void")
     text = [
         f"define void @{kernel.name}(ptr noalias readonly %args, ptr noalias readonly %grid, "
-        "i64 %begin, i64 %end) nounwind {",
+        # Registers that are kept in memory lie in one line each: across two pages, where an odd
+        # stack may put them, they take ten times as long.
+        f'i64 %begin, i64 %end) nounwind alignstack({_stack_nbytes(info)}) "stackrealign" {{',
         "entry:",
         f"{loads.SCRATCH_ZERO} = alloca i64, align 8",
         f"{loads.SCRATCH_WASTE} = alloca i64, align 8",
@@ -209,3 +211,8 @@ _ELEMENTS: Mapping[str, Rule] = {
     **contraction.ELEMENTS,
     "var": _variable_element,
 }
+
+
+def _stack_nbytes(info: DeviceInfo) -> int:
+    """Where a kernel's own memory begins: at a multiple of what a register has."""
+    return 1 << (max(info.limits.vector_nbytes, 16) - 1).bit_length()
