@@ -1,4 +1,5 @@
-"""Without wrappers nothing stands between the stack and the plugin."""
+"""Without wrappers nothing stands between the stack and the plugin, and no process between a kernel
+and its code."""
 
 import sys
 from contextlib import contextmanager
@@ -7,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pluggy
 import pytest
+from hal_plugin_cpu.jit import is_known
 
 import hal
 from hal.core.dtypes import DType
 from hal.core.spec import NOTICES, OPTIONAL, DeviceSpec, hooks
 from hal.tile.node import Type
 from stack import ops as g
+from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
 from stack.runtime import engine_of
+from tests.compiler import models
 
 PLUGGY = str(Path(pluggy.__file__).parent)
 
@@ -60,3 +64,13 @@ def test_each_hook_of_the_cpu_is_a_method_of_the_plugins_own_object():
         for hook in set(hooks(DeviceSpec)) - absent - {"close", *NOTICES}:
             owner = getattr(device, hook).__self__
             assert type(owner).__module__.partition(".")[0] == "hal_plugin_cpu", hook
+
+
+def test_the_plugin_compiles_what_the_compiler_writes_in_its_own_process():
+    x, w, bias = models.source(0, 64, 48), models.source(1, 48, 96), models.source(2, 96)
+    table, at = models.source(3, 64, 48), g.input(4, Type((32,), DType.I64))
+    gelu = models.gelu_of_product(x, w, bias)
+    outputs = (gelu, models.softmax(x), g.reduce("sum", gelu, (0,)), g.gather(table, at, 0))
+    with hal.open("cpu:0", ()) as device:
+        graph = compile_graph(GraphRequest(outputs, (x, w, bias, table, at)), device.info)
+    assert all(is_known(call.source.text) for call in graph.calls)

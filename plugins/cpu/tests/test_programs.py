@@ -108,6 +108,15 @@ def test_text_is_vetted_before_it_is_compiled_in_this_process(body, known):
     assert jit.is_known(ENTRY.format(body=body)) is known
 
 
+@pytest.mark.parametrize(
+    ("to", "known"), [("(64)", True), ("(256)", True), ("(512)", False), ("", False)]
+)
+def test_a_stack_is_aligned_to_little_or_in_a_process_of_its_own(to, known):
+    """LLVM ends the process for what is more."""
+    text = ENTRY.format(body="").replace(" {", f" nounwind alignstack{to} {{", 1)
+    assert jit.is_known(text) is known
+
+
 def test_the_dots_that_the_processor_has_are_known_and_no_others(open_cpu):
     calls = {unit.call for unit in open_cpu().describe().matrix_units if unit.call}
     tiles = (f"{name}.internal" for name in ("tdpbf16ps", "tdpfp16ps", "tdpbssd", "tdpbusd"))

@@ -81,7 +81,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         f"define void @{kernel.name}(ptr noalias readonly %args, ptr noalias readonly %grid, "
         # Registers that are kept in memory lie in one line each: across two pages, where an odd
         # stack may put them, they take ten times as long.
-        f'i64 %begin, i64 %end) nounwind alignstack({_stack_nbytes(info)}) "stackrealign" {{',
+        f"i64 %begin, i64 %end) nounwind alignstack({_stack_nbytes(info)}) {{",
         "entry:",
         f"{loads.SCRATCH_ZERO} = alloca i64, align 8",
         f"{loads.SCRATCH_WASTE} = alloca i64, align 8",

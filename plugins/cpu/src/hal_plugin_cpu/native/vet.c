@@ -8,6 +8,7 @@
 #define MAX_STACK (32LL << 20)
 #define MAX_DEPTH 16
 #define MAX_COUNT 4096
+#define MAX_ALIGNMENT 256
 #define TABLE 1024
 
 static const char *const WORDS[] = {
@@ -143,11 +144,21 @@ static int read_name(reader *r) {
     return n > 0 ? HC_VET_KNOWN : HC_VET_RISKY;
 }
 
+/* "(N)" behind "alignstack". LLVM ends the process for a large one. */
+static int is_small_alignment(const reader *r) {
+    const char *at = r->at;
+    int64_t value = 0;
+    if (at == r->end || *at++ != '(') return 0;
+    for (; at < r->end && is_digit(*at) && value <= MAX_ALIGNMENT; at++) value = value * 10 + (*at - '0');
+    return at < r->end && *at == ')' && value <= MAX_ALIGNMENT;
+}
+
 static int read_word(reader *r) {
     const char *word = r->at;
     while (r->at < r->end && in_name(*r->at)) r->at++;
     int64_t n = r->at - word;
     if (r->at < r->end && *r->at == ':') return HC_VET_KNOWN;
+    if (n == 10 && !strncmp(word, "alignstack", 10)) return is_small_alignment(r) ? HC_VET_KNOWN : HC_VET_RISKY;
     if (n == 6 && !strncmp(word, "alloca", 6)) r->in_alloca = 1;
     r->size_next = r->in_tiles && n == 3 && !strncmp(word, "i16", 3);
     if (n == (int64_t)strlen(TILES) && !strncmp(word, TILES, n))
