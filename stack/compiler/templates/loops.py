@@ -320,7 +320,7 @@ class _Loops:
         """How many rows of sums over windows are added up side by side: the additions of one wait
         for each other; 1 where the kernel is anything else."""
         v = self.vector
-        if v is None or not self._are_taps(INSIDE) or self._known_guards():
+        if v is None or self.streams or not self._are_taps(INSIDE) or self._known_guards():
             return 1
         long = prod(a.size for a in self.inner) >= CHAIN
         if not (long and self.rows and is_fixed(v.size) and is_fixed(self.rows[-1].size)):
