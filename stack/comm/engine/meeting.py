@@ -259,10 +259,12 @@ class _Missing(DeadlineExceeded):
     def __init__(self, store: Store, keys: Sequence[str], what: str, seconds: float) -> None:
         self._told = store, keys, what, seconds
         missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+        # Looked for first: one that gives up meanwhile says so before its card goes.
+        away = [r for r in missing if store.find(f"card/{r}", 5.0) is None]
         never = [r for r in missing if store.find(f"gave-up/{r}", 5.0) is None]
         named = never or missing
         # one whose card is there may only be waiting for one whose card has gone
-        gone = [r for r in named if store.find(f"card/{r}", 5.0) is None]
+        gone = [r for r in named if r in away]
         text = f"ranks {gone or named} {what} within {seconds:g} s"
         super().__init__(text if never else f"{text}, but had come before, and given up")
         self._waiting = [] if gone else named

@@ -11,7 +11,14 @@ import pytest
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.engine.links import Deadline, Links, Listeners
-from stack.comm.engine.meeting import MeetingPlace, _cards, meet, take_place, values
+from stack.comm.engine.meeting import (
+    MeetingPlace,
+    _cards,
+    _Missing,
+    meet,
+    take_place,
+    values,
+)
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.engine.crew import crews
@@ -160,6 +167,32 @@ def test_a_rank_that_gives_up_a_little_later_is_not_named():
         for listener, hold in zip(listeners, held, strict=True):
             listener.close()
             hold.release()
+        table.clear(WAIT_S)
+
+
+def test_a_rank_that_gives_up_while_it_is_looked_for_is_not_named(monkeypatch):
+    """Rank 1 says that it gives up, and its card goes, right behind the first look at either."""
+    with crews(1) as [crew]:
+        table = MeetingPlace(crew.store, crew.address, "looked-for").table
+        stays, goes, seen = table.hold(), table.hold(), []
+        for rank, hold in ((0, stays), (1, goes), (2, stays)):
+            hold.set(f"card/{rank}", b"", WAIT_S)
+        stays.set("met/0", b"", WAIT_S)
+        find = Store.find
+
+        def look(store, key, *rest):
+            found = find(store, key, *rest)
+            if key in ("card/1", "gave-up/1") and not seen:
+                seen.append(key)
+                table.set("gave-up/1", b"")
+                goes.release()
+            return found
+
+        monkeypatch.setattr(Store, "find", look)
+        told = _Missing(table, [f"met/{rank}" for rank in range(3)], "have not met", 1.0)
+        assert str(told) == "ranks [2] have not met within 1 s"
+        assert seen
+        stays.release()
         table.clear(WAIT_S)
 
 
