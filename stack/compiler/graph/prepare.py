@@ -374,7 +374,7 @@ def padded(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs in which what large windows show of a padded value is padded first, in memory:
     each of its elements is read by many windows, and each would ask whether it is there."""
     nodes = list(toposort(outputs))
-    kept = {edge for n in nodes if n.op == "reduce" for edge in _edges_below(n.srcs[0])}
+    kept = _edges_below([n.srcs[0] for n in nodes if n.op == "reduce"])
     done = dict[Node, Node]()
     for n in nodes:
         made = rebuild(n, tuple(done[s] for s in n.srcs))
@@ -382,9 +382,9 @@ def padded(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(done[o] for o in outputs)
 
 
-def _edges_below(x: Node) -> set[Node]:
+def _edges_below(reduced: Sequence[Node]) -> set[Node]:
     """The paddings that are read by large windows of what is reduced."""
-    found, seen, stack = set[Node](), set[tuple[Node, int]](), [(x, 1)]
+    found, seen, stack = set[Node](), set[tuple[Node, int]](), [(x, 1) for x in reduced]
     while stack:
         n, taps = stack.pop()
         if (n, taps) in seen:

@@ -9,7 +9,7 @@ lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import gcd, inf, prod
 
@@ -404,14 +404,15 @@ class _Loops:
             row, blocks = self.stacked
             down = TileAxis(row, mul(scope.values[blocks], self.height), self.height)
             scope = Tiles(self.emission, {}, (*scope.tile_axes, down), scope)
-        cut = self._tiled(scope, v, base, limit)
-        if not guards:
+        cut, whole = (self._tiled(scope, v, base, end) for end in (limit, None))
+        taps = [TileAxis(a, const(0, I64), a.size) for a in self.inner]
+        every = Tiles(self.emission, {}, (*whole.tile_axes, *taps), scope)
+        inside = every.all_hold(guards) if guards else None
+        if inside is None:
             self._passes(cut)
             return
-        inside = self._all_hold(scope, v, base, guards)
         if limit is not None:
             inside = binary("and", inside, binary("le", const(self.width, I64), limit))
-        whole = self._tiled(scope, v, base, None)
         whole.holding = frozenset(guards)
         with self.b.when(inside):
             self._passes(whole)
@@ -423,25 +424,6 @@ class _Loops:
         every = [e for root in self.nest.exprs.values() for e in parts(root)]
         found = dict.fromkeys(g for e in every if isinstance(e, Read | Select) for g in e.guards)
         return tuple(g for g in found if all(a.source is None for a, _ in g.value.terms))
-
-    def _all_hold(self, scope: Tiles, v: Axis, base: Node, guards: Iterable[Guard]) -> Node:
-        """Whether guards hold for every element of a block of lanes."""
-        ends = {a: (const(0, I64), const(a.size - 1, I64)) for a in self.inner}
-        ends[v] = base, add(base, self.width - 1)
-        held: Node | None = None
-        for guard in guards:
-            at = []
-            for end in 0, 1:
-                values = {
-                    a: ends[a][end if guard.value.coefficient(a) > 0 else 1 - end] for a in ends
-                }
-                at.append(Tiles(self.emission, values, (), scope).position(guard.value).scalar)
-            within = binary(
-                "and", binary("le", const(guard.lo, I64), at[0]), binary("lt", at[1], guard.hi)
-            )
-            held = within if held is None else binary("and", held, within)
-        assert held is not None, "there are guards"
-        return held
 
     def _squares(self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis) -> None:
         """A block of tiles, along the vector axis first: what is written of a row lies in one piece
