@@ -81,6 +81,13 @@ def convolved_by_two(n):
     return convolved(n, 2)
 
 
+def convolved_down(n):
+    """Neighbours of what the windows show are n elements apart."""
+    x, w = g.input(0, Type((3, n, n), F32)), g.input(1, Type((5, 27), F32))
+    seen = windows(g.permute(x, (0, 2, 1)), 1)
+    return (g.matmul(w, g.reshape(seen, (27, n * n))),), (x, w)
+
+
 def slope_of_weights(n):
     """Of two images: runs along the depth."""
     x, d = g.input(0, Type((2, n, n), F32)), g.input(1, Type((4, 2, n, n), F32))
@@ -119,7 +126,7 @@ def moved_far(n):
 SUMS = [columns, summed_down, summed_both]
 
 
-PRODUCTS = [convolved, convolved_by_two, slope_of_weights]
+PRODUCTS = [convolved, convolved_by_two, convolved_down, slope_of_weights]
 
 
 MOVED = [added_windows, taps, channels, moved_far]
@@ -170,3 +177,10 @@ def test_nothing_is_read_or_written_behind_an_axis(graph):
         for i, w in enumerate(wanted):
             np.testing.assert_allclose(memory["output", i].reshape(w.shape), w, 1e-4, 1e-4)
     assert tried > 1
+
+
+def test_how_far_apart_neighbours_of_windows_lie_is_no_condition():
+    facts = Facts()
+    outputs, inputs = convolved_down(facts.symbol("n", 7, 2))
+    lower_graph(GraphRequest(outputs, inputs, (), facts), SIMD, choose(SIMD).templates)
+    assert all(facts.holding()({"n": n}) for n in range(2, 40))

@@ -151,6 +151,8 @@ class _Loops:
         # have two of its chains of products to work on. Sums would be of other parts.
         drawn = emission.loops.shares and not self.space.reduced and self._draws()
         unroll = sizes.unroll * (2 if drawn else 1)
+        if self.vector and not is_fixed(self.vector.size) and self._are_taps(INSIDE):
+            unroll = 1  # rows of images may be short, and a register of windows is much work
         self.lanes = lanes
         self.width = fitting(self.vector.size, lanes, unroll) if self.vector else 1
         self.streams = self._are_streams()

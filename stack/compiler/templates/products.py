@@ -118,8 +118,10 @@ NEAR = 4
 
 
 def _run(e: Expr, group: Group) -> int:
-    """How many neighbours along a group lie near each other and evenly; 0 where they are apart."""
-    if not 1 <= abs(_step(e, group[-1])) <= NEAR:
+    """How many neighbours along a group lie near each other and evenly; 0 where they are apart, as
+    those are whose distance is data: it grows with the sizes."""
+    step = _step(e, group[-1])
+    if not is_fixed(step) or not 1 <= abs(step) <= NEAR:
         return 0
     return hint(group[-1].size if _is_uneven(e, group) else prod(x.size for x in group))
 
