@@ -254,3 +254,12 @@ def test_a_sum_of_affine_values_drops_what_cancels() -> None:
     assert total.times(0) == Affine()
     assert total.shift(-3).coefficient(b) == 1
     assert total.coefficient(a) == 0
+
+
+def test_axes_of_one_element_turn_nothing() -> None:
+    turned = g.permute(g.input(0, Type((4, 1, 3, 5, 1), DType.F32)), (1, 0, 4, 2, 3))
+    found = settled(60, lambda index, regroup: VIEWS["permute"](turned, index, regroup))
+    assert not isinstance(found, Materialise)
+    space, (index, guards) = found
+    assert len(space.axes) == 1, "no loop is split"
+    assert (index.flat(), guards) == (Affine(0, ((space.axes[0], 1),)), ())

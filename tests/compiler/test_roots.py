@@ -121,3 +121,18 @@ def test_a_value_is_stored_only_if_computing_it_again_costs_more() -> None:
     assert cheap not in roots
     assert wide in roots
     assert costly in roots
+
+
+def test_what_overlapping_windows_show_is_stored_sooner() -> None:
+    x, w = source(0, 40, 40), source(1, 1, 1)
+    few, many = g.neg(x), x
+    for _ in range(4):
+        many = g.add(g.mul(many, g.expand(w, many.shape)), x)
+    once = g.neg(many)
+    seen = [g.window(g.window(n, 0, 3, 1), 2, 3, 1) for n in (few, many)]
+    seen.append(g.window(g.window(once, 0, 2, 2), 2, 2, 2))
+    outputs = tuple(g.reduce("max", n, (1, 3)) for n in seen)
+    roots = choose_roots(GraphRequest(outputs, (x, w)))
+    assert few not in roots
+    assert many in roots
+    assert once not in roots

@@ -152,10 +152,10 @@ class Inline:
             1 + max((b.nesting for b in below), default=0),
         )
 
-    def is_cheap(self, n: Node) -> bool:
-        """Whether computing n again takes less than reading it."""
+    def is_cheap(self, n: Node, times: float) -> bool:
+        """Whether computing n `times` times in each user takes less than reading it."""
         big = sum(1 for r in self.reads if hint(r.type.size) * 8 >= hint(n.type.size))
-        return big <= 1 and not self.expensive and self.cost <= CHEAP
+        return big <= 1 and not self.expensive and self.cost * times <= CHEAP
 
 
 def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
@@ -169,7 +169,7 @@ def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node
     known: dict[Node, Inline] = {}
     for n in order:
         known[n] = Inline.of(n, roots, known)
-        if n not in inner and _pays(n, len(users.get(n, ())), known[n]):
+        if n not in inner and _pays(n, users.get(n, {}), known[n]):
             roots[n] = None
     return {n: None for n in order if n in roots}
 
@@ -195,17 +195,29 @@ def _of_scores(order: Sequence[Node]) -> set[Node]:
     return found
 
 
-def _users(order: Sequence[Node], roots: Mapping[Node, object]) -> dict[Node, set[Node]]:
-    """The nodes that compute with each node, be it through views."""
-    users: dict[Node, set[Node]] = {}
+def _users(order: Sequence[Node], roots: Mapping[Node, object]) -> dict[Node, dict[Node, float]]:
+    """The nodes that compute with each node, be it through views, and how often each of them takes
+    an element: in as many windows as it is in."""
+    users: dict[Node, dict[Node, float]] = {}
     for n in order:
         if n.op not in MOVEMENT or n in roots:
             for s in n.srcs:
-                users.setdefault(below_views(s, roots), set()).add(n)
+                of = users.setdefault(below_views(s, roots), {})
+                of[n] = max(of.get(n, 0.0), _windows(s, roots))
     return users
 
 
-def _pays(n: Node, users: int, inline: Inline) -> bool:
+def _windows(n: Node, roots: Mapping[Node, object]) -> float:
+    """In how many windows of a chain of views an element is."""
+    times = 1.0
+    while n.op in MOVEMENT and n not in roots:
+        if n.op == "window" and n.srcs[0].type.size:
+            times *= max(1.0, hint(n.type.size) / hint(n.srcs[0].type.size))
+        n = n.srcs[0]
+    return times
+
+
+def _pays(n: Node, users: Mapping[Node, float], inline: Inline) -> bool:
     """Whether to store what need not be stored."""
     if inline.nesting > NESTING_LIMIT:
         return True
@@ -213,7 +225,10 @@ def _pays(n: Node, users: int, inline: Inline) -> bool:
         return False
     if inline.cost > INLINE_LIMIT:
         return True
-    return n.type.size != 1 and users > 1 and not inline.is_cheap(n)
+    taken = sum(users.values())
+    if n.type.size == 1 or taken <= 1:
+        return False
+    return not inline.is_cheap(n, taken / len(users))
 
 
 def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:

@@ -68,9 +68,14 @@ def _reshape(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guar
 
 def _permute(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     perm: tuple[int, ...] = n["perm"]
-    groups = runs(len(perm), lambda i: perm[i] == perm[i - 1] + 1)
-    out = _split(index, _merged(n.shape, groups), regroup)
-    order = sorted(range(len(groups)), key=lambda g: perm[groups[g][0]])
+    # Wherever dimensions of one element are, the others are in the same order.
+    wide = [i for i, size in enumerate(n.shape) if size != 1]
+    source = {i: k for k, i in enumerate(sorted(wide, key=perm.__getitem__))}
+    groups = runs(len(wide), lambda k: source[wide[k]] == source[wide[k - 1]] + 1)
+    if len(groups) <= 1:
+        return index, ()
+    out = _split(index, _merged([n.shape[i] for i in wide], groups), regroup)
+    order = sorted(range(len(groups)), key=lambda g: source[wide[groups[g][0]]])
     return _joined(out[g] for g in order), ()
 
 
