@@ -12,7 +12,7 @@ import numpy as np
 from stack.framework import dtypes
 from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
 from stack.framework.operators import Operators
-from stack.framework.tensor import Several, Tensor, call, show
+from stack.framework.tensor import Several, Tensor, call, of_several, show
 from stack.recorder import _walk as walk
 
 _LISTS = (list, tuple)
@@ -60,8 +60,18 @@ def function_of(public: Public) -> Callable[..., Any]:
     named = _keywords(public)
     writes = public.face.layer and public.face.in_place
     is_simple = not (sizes or writes)
+    shares = public.face.shares
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and args and type(args[0]) is Tensor:  # as most are, with nothing between
+            usual = None
+            if shares:
+                given = (args[0], args[1:]) if sizes and type(args[-1]) is int else args
+                usual = walk.view(expression, *given)
+            elif is_simple and expression not in of_several:
+                usual = walk.known(expression, *args)
+            if type(usual) is Tensor:
+                return usual
         if is_simple and not kwargs and args and type(args[0]) is Tensor:
             if len(args) > 1 and isinstance(args[1], Several):
                 return getattr(Several.widen(args[0]), public.face.name)(*args[1:])

@@ -633,10 +633,11 @@ class CellTape:
         missing = tuple([n for n in alive if n not in self._known])
         if missing:
             try:
-                places = self._places(alive, missing)
+                parts = self._parts_of_leaves(alive, missing)
+                places = self._places(parts)
                 plan, order = self._plan(missing, places)
                 if places:
-                    self._compute_in_place(alive, missing, places, plan, order)
+                    self._compute_in_place(alive, missing, parts, places, plan, order)
                 else:
                     self._settle_all(alive, missing, plan.run(self._given(order)))
             except HalError as error:
@@ -676,12 +677,13 @@ class CellTape:
 
     def _given(self, order: Iterable[int]) -> list[Any]:
         leaves = self.tape.inputs
-        return [store.arrays[leaves[i]] for i in order]
+        return store.arrays_of([leaves[i] for i in order])
 
     def _compute_in_place(
         self,
         alive: Mapping[int, Cell],
         missing: tuple[int, ...],
+        parts: Mapping[int, int],
         places: Mapping[int, int],
         plan: Any,
         order: tuple[int, ...],
@@ -689,7 +691,7 @@ class CellTape:
         """Compute values of which some take the places of leaves. Meanwhile no other thread finds
         the leaves; one that has, since the places were looked for, keeps what it found."""
         with store.lock:
-            if self._ended or self._places(alive, missing) != places:
+            if self._ended or self._places(parts) != places:
                 plan, order = self._plan(missing, _NO_PLACES)
                 places = _NO_PLACES
             arrays = plan.run(self._given(order))
@@ -706,10 +708,11 @@ class CellTape:
             for n, array in zip(missing, arrays, strict=True):
                 self._settle(n, alive[n], store.holding(array))
 
-    def _places(self, alive: Mapping[int, Cell], missing: Iterable[int]) -> Mapping[int, int]:
-        """Of values that are others but for a part: the number of a leaf whose array such a value
-        takes, because nothing but this tape refers to the leaf or to the array: nobody else can ask
-        for what it was, or for what follows from that."""
+    def _parts_of_leaves(
+        self, alive: Mapping[int, Cell], missing: Iterable[int]
+    ) -> Mapping[int, int]:
+        """Of values that are others but for a part: the number of the leaf, for which nobody asks
+        here."""
         keys, found = self.tape.keys, dict[int, int]()
         for n in missing:
             m = n
@@ -721,15 +724,24 @@ class CellTape:
             return _NO_PLACES
         tracked = [n for n, c in alive.items() if c._requires_grad and not c.owns]
         needed = self.tape.needed(tracked)
-        leaves = {m: leaf for leaf, m in self.tape.leaves.items()}
+        return {n: m for n, m in found.items() if m not in needed}
+
+    def _places(self, parts: Mapping[int, int]) -> Mapping[int, int]:
+        """Of these the ones whose values take the array of their leaf, because nothing but this
+        tape refers to the leaf or to the array: nobody else can ask for what it was, or for what
+        follows from that."""
+        if not parts:
+            return _NO_PLACES
+        wanted = set(parts.values())
+        leaves = {m: leaf for leaf, m in self.tape.leaves.items() if m in wanted}
         inputs = set(self.tape.inputs)
-        given = {m for m in found.values() if m not in needed and leaves[m] in inputs}
+        given = [m for m, leaf in leaves.items() if leaf in inputs]
         inputs.clear()
         # Of this tape three refer to a leaf, of which one counts as its holder: the keys of its
         # leaves, its inputs, and the dictionary here.
         own = store.ALONE[0] + 2, store.ALONE[1]
         free = {m for m in given if store.references(leaves[m]) == own}
-        return {n: m for n, m in found.items() if m in free}
+        return {n: m for n, m in parts.items() if m in free}
 
     def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
         """The leaf has the value of a number, which is the cell's, if it is still."""

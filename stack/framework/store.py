@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from hal.tile.node import Node, Type, unshared
 from stack.runtime.array import Array
@@ -91,6 +92,14 @@ def lost(type: Type, why: str) -> Node:
     leaf = fresh(type)
     reasons[leaf] = why
     return leaf
+
+
+_by_reference: dict[Any, Array] = vars(arrays)["data"]
+
+
+def arrays_of(leaves: Iterable[Node]) -> list[Array]:
+    """The array of each leaf; sooner than one by one, where there are many. Raises KeyError."""
+    return [_by_reference[ref(leaf)] for leaf in leaves]
 
 
 def bind(leaf: Node, array: Array) -> None:

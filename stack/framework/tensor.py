@@ -67,8 +67,9 @@ from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
 from stack.recorder import _walk as walk
-from stack.recorder.kin import Inference, Kin
-from stack.recorder.tape import Listed, Named, Point, Tape, number_key, read, same
+from stack.recorder import kin
+from stack.recorder import tape as tapes
+from stack.recorder.tape import Named, read, same
 from stack.recorder.window import Window
 from stack.runtime.array import Array
 
@@ -853,6 +854,8 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
+        if walk.write(index.getitem, self, place, value):
+            return
         place = place if _is_mask(place) else _without_masks(place, self)
         shown = value if isinstance(value, Tensor) and value.link else None
         in_one = shown is not None and _source(shown) is _source(self)
@@ -1503,7 +1506,7 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
 
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
-    named = _named.get(expression)
+    named = of_several.get(expression)
     kind = None if named is None else named.get((*map(type, args), *kwargs))
     if kind is None and (found := _recorded(expression, args, kwargs)) is not None:
         return found
@@ -1519,11 +1522,11 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not isinstance(result, tuple):
         return tuple(parts)
     if expression in recordable:
-        _named.setdefault(expression, {})[*map(type, args), *kwargs] = type(result)
+        of_several.setdefault(expression, {})[*map(type, args), *kwargs] = type(result)
     return type(result)(*parts)
 
 
-_named: dict[Callable[..., Any], dict[tuple[Any, ...], type]] = {}
+of_several: dict[Callable[..., Any], dict[tuple[Any, ...], type]] = {}
 """What expressions gave for operands of such kinds: named tuples of tensors."""
 
 
@@ -1562,16 +1565,18 @@ walk.bind(
         "Cell": Cell,
         "CellTape": CellTape,
         "DType": DType,
-        "Inference": Inference,
-        "Kin": Kin,
+        "Inference": kin.Inference,
+        "Kin": kin.Kin,
         "Link": Link,
-        "Listed": Listed,
+        "Listed": tapes.Listed,
         "Move": Move,
         "Node": Node,
-        "Point": Point,
-        "Tape": Tape,
+        "Point": tapes.Point,
+        "Scalar": kin.Scalar,
+        "Tape": tapes.Tape,
         "Tensor": Tensor,
         "Type": Type,
+        "Window": Window,
         "arrays": vars(store.arrays)["data"],
         "autocast": autocast_dtype,
         "engines": engines,
@@ -1580,11 +1585,15 @@ walk.bind(
         "moves": known_moves,
         "no_hooks": NO_HOOKS,
         "note_window": note_window,
-        "number_key": number_key,
-        "read": read,
+        "number_key": tapes.number_key,
+        "read": tapes.read,
         "recordable": recordable,
         "serials": serials,
+        "stale": stale,
+        "store": store,
         "tape_of": tape_of,
+        "told": kin.told,
         "under_way": under_way,
+        "write": tapes.write,
     }
 )

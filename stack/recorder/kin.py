@@ -8,6 +8,7 @@ two of them differ, inferred once with symbols for what differs (`hal.tile.size`
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
@@ -75,18 +76,25 @@ def _step(step: Step, hole: Hole) -> Step:
 
 
 _windows: dict[Window, tuple[Any, Row]] = {}
+_bare: weakref.WeakValueDictionary[Window, Window] = weakref.WeakValueDictionary()
 _MOST = 4096
 
 
 def _window_apart(window: Window) -> tuple[Any, Row]:
+    """The window without its sizes, one object for all that are equal then, and these."""
     found = _windows.get(window)
     if found is None:
         row: list[Any] = []
         bare = _changed(window, lambda value, is_axis: row.append(value))
         if len(_windows) >= _MOST:
             _windows.clear()
-        found = _windows[window] = bare, tuple(row)
+        found = _windows[window] = _bare.setdefault(bare, bare), tuple(row)
     return found
+
+
+def told(window: Window) -> tuple[bool, Any, Row]:
+    """Whether the window can be written, and as keys have it: its skeleton and its row."""
+    return not window.repeats, *_window_apart(window)
 
 
 def apart(key: tuple[Any, ...]) -> tuple[tuple[Any, ...], Row]:

@@ -42,7 +42,7 @@ def contiguous_strides(shape: Shape) -> Shape:
     return tuple(strides[::-1])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Window:
     """The result of `steps` on a whole value. `strides` and `offset` count elements of the memory
     that the whole lies in."""

@@ -381,12 +381,19 @@ class SizedGraph:
         self.holds = facts.holding()
         self._sizes: dict[Any, Size] = {}
         self._holes: dict[Any, Hole] = {}
-        self._layout: tuple[Layout, tuple[int, ...]] | None = None
+        self._layout: tuple[Layout, tuple[int, ...], tuple[int, ...]] | None = None
+        """Where temporaries lie, the bytes that each has there, and those of what has a size."""
         self.form = _map_graph(graph, self._note)
         """The graph with holes in the place of sizes."""
         self._inputs, self._outputs = _typing(self.form.inputs), _typing(self.form.outputs)
         self.bound: object = None
         """Its launches on the engine's device, which makes them."""
+        self.has_slots: bool | None = None
+        """Whether the device takes sizes as slots of recorded launches, once it was asked."""
+        self.outline: tuple[Any, Any, Any] | None = None
+        """What plans take and give, with the types of inputs and of outputs that it is for."""
+        holes: Sequence[Any] = self.form.temps
+        self._temps = _picked([n.number for n in holes if type(n) is Hole])
         self._values = facts.values(self._sizes.values())
 
     @property
@@ -409,13 +416,13 @@ class SizedGraph:
         """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
         layout, while all of them fit; else a new one, with up to a quarter more (small ones: up to
         twice as much) for those that can grow."""
-        form: Sequence[object] = self.form.temps
-        temps = [at_sizes(n, sizes) for n in form]
-        if self._layout is None or any(map(gt, temps, self._layout[1])):
-            sized = zip(form, temps, strict=True)
-            room = tuple([_with_room(n) if type(f) is Hole else n for f, n in sized])
-            self._layout = plan(lifetimes(self.form, room), alignment), room
-        return self._layout
+        temps, form = self._temps(sizes), list[Any](self.form.temps)
+        if self._layout is None or any(map(gt, temps, self._layout[2])):
+            grown = tuple(map(_with_room, temps))
+            rest = iter(grown)
+            room = tuple([next(rest) if type(n) is Hole else n for n in form])
+            self._layout = plan(lifetimes(self.form, room), alignment), room, grown
+        return self._layout[:2]
 
     def types(self, sizes: tuple[int, ...]) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
         """The types of the inputs and of the outputs for these sizes."""
@@ -437,11 +444,13 @@ def at_sizes(size: Any, sizes: tuple[int, ...]) -> int:
 
 
 def _typing(types: Sequence[Type]) -> Callable[[tuple[int, ...]], tuple[Type, ...]]:
-    """What gives these types, of which some have holes, for sizes."""
-    whole = list(types)
+    """What gives these types, of which some have holes, for sizes; one tuple where none has."""
+    whole, same = list(types), tuple(types)
     sized = [(i, t) for i, t in enumerate(types) if Hole in map(type, t.shape)]
 
     def at(sizes: tuple[int, ...]) -> tuple[Type, ...]:
+        if not sized:
+            return same
         found = whole.copy()
         for i, t in sized:
             found[i] = t.with_shape([at_sizes(d, sizes) for d in t.shape])

@@ -78,6 +78,24 @@ def argument_nbytes(
     return sum(t.nbytes for t in (*inputs, *fresh))
 
 
+class Outline:
+    """What a plan takes and gives; those of one graph for sizes that these do not have share it."""
+
+    def __init__(self, resources: Resources, graph: CompiledGraph) -> None:
+        """Raises OutOfMemory where an output is larger than the device."""
+        self.inputs = list(graph.inputs)
+        self.updates = dict(graph.updates)
+        updated = [self.updates.get(i) for i in range(len(graph.outputs))]
+        self.outputs = [
+            (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
+        ]
+        """Of each: the input whose array it is, if any, and what an array of its own would be."""
+        for _, type, label, _ in self.outputs:
+            resources.memory.check_fits(type, label)
+        self.updated = tuple([at for at in updated if at is not None])
+        """The inputs that the plan writes in place."""
+
+
 class Plan:
     """A compiled graph with its programs loaded, its temporaries placed and its launches recorded.
 
@@ -86,30 +104,23 @@ class Plan:
     """
 
     def __init__(
-        self, resources: Resources, graph: CompiledGraph, launch: Launch | None = None
+        self, resources: Resources, graph: CompiledGraph | Outline, launch: Launch | None = None
     ) -> None:
-        """The graph's calls are made by what `launch` gives, if given; only the types and the
-        updates of the graph are then looked at."""
+        """The graph's calls are made by what `launch` gives, if given; an outline has none."""
         self.source: object = None
         """What it was made from, if others are: it lives as long as they do."""
         self._resources = resources
         self._pool = resources.memory.pool
-        self._inputs = list(graph.inputs)
-        self._updates = dict(graph.updates)
-        updated = [self._updates.get(i) for i in range(len(graph.outputs))]
-        self._outputs = [
-            (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
-        ]
-        """Of each: the input whose array it is, if any, and what an array of its own would be."""
-        for _, type, label, _ in self._outputs:
-            resources.memory.check_fits(type, label)
-        self._launch = launch or partial(recorded, resources, graph, None)
+        if isinstance(graph, Outline):
+            assert launch is not None, "an outline has no calls"
+            self._outline, self._launch = graph, launch
+        else:
+            self._outline = Outline(resources, graph)
+            self._launch = launch or partial(recorded, resources, graph, None)
         self._placed: _Placed | None = None
         self._loaded: object = None
         """The programs of launches that were let go."""
         launched = self._place()[0]
-        self._updated = tuple(at for at, *_ in self._outputs if at is not None)
-        """The inputs that the plan writes in place."""
         self._recorded = Feature.GRAPH in resources.device.info.features
         self.launches = launched.launches
         self._layout = launched.layout
@@ -133,8 +144,8 @@ class Plan:
 
     @property
     def live_nbytes(self) -> int:
-        fresh = sum(nbytes for at, _, _, nbytes in self._outputs if at is None)
-        arguments = sum(t.nbytes for t in self._inputs) + fresh
+        fresh = sum(nbytes for at, _, _, nbytes in self._outline.outputs if at is None)
+        arguments = sum(t.nbytes for t in self._outline.inputs) + fresh
         return self._layout.live_nbytes + arguments
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -151,7 +162,7 @@ class Plan:
         regions = self._regions(inputs)
         allocate = resources.memory.allocate
         outputs: list[Array] = []
-        for at, type, label, nbytes in self._outputs:
+        for at, type, label, nbytes in self._outline.outputs:
             array = allocate(type, label, nbytes) if at is None else inputs[at]
             outputs.append(array)
             regions.append(array.region)
@@ -160,7 +171,8 @@ class Plan:
         stream = resources.stream
         launched, only = self._placed or self._place()
         with stream.lock:
-            held = {at: inputs[at].readers for at in self._updated if inputs[at].readers}
+            updated = self._outline.updated
+            held = {at: inputs[at].readers for at in updated if inputs[at].readers}
             if held:
                 points = list(dict.fromkeys(p for readers in held.values() for p in readers))
                 self._submit(stream, regions, launched, *launched.cut_at_update(held), points)
@@ -197,21 +209,21 @@ class Plan:
             raise
 
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:
-        types = [array.type for array in inputs]
-        if types != self._inputs:
-            if len(types) != len(self._inputs):
-                raise InvalidCall(f"the plan takes {len(self._inputs)} arrays, not {len(types)}")
-            for at, (given, wanted) in enumerate(zip(types, self._inputs, strict=True)):
+        types, takes = [array.type for array in inputs], self._outline.inputs
+        if types != takes:
+            if len(types) != len(takes):
+                raise InvalidCall(f"the plan takes {len(takes)} arrays, not {len(types)}")
+            for at, (given, wanted) in enumerate(zip(types, takes, strict=True)):
                 if given != wanted:
                     raise InvalidCall(f"argument {at} of the plan is {wanted}, not {given}")
         # Equal types are found equal sooner when they are the same objects.
-        self._inputs = types
+        self._outline.inputs = types
         if [array.pool for array in inputs].count(self._pool) != len(types):
             other = next(array for array in inputs if array.pool is not self._pool)
             name = self._resources.device.name
             raise refusal(other, f"the engine of this plan of {name}")
-        if self._updates and len(set(map(id, inputs))) != len(types):
-            for i in self._updates.values():
+        if self._outline.updated and len(set(map(id, inputs))) != len(types):
+            for i in self._outline.updated:
                 if sum(array is inputs[i] for array in inputs) > 1:
                     what = f"argument {i} of the plan is updated, so it must be given once"
                     raise InvalidCall(what)

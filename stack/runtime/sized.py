@@ -19,7 +19,7 @@ from stack.memory.plan import Layout
 from stack.runtime.general import Hole, SizedGraph, at_sizes
 from stack.runtime.hazards import Access, ByteRange, dependencies
 from stack.runtime.placement import BufferRange
-from stack.runtime.plan import Plan
+from stack.runtime.plan import Outline, Plan
 from stack.runtime.programs import Programs
 from stack.runtime.recording import PlanStep, Recording, recorded
 from stack.runtime.resources import Resources
@@ -36,7 +36,9 @@ def plan_of(resources: Resources, graph: SizedGraph, sizes: Sizes) -> Plan:
     alignment = resources.memory.alignment
     if graph.is_plain:
         return Plan(resources, graph.form)
-    if not _can_have_slots(resources, graph.form):
+    if graph.has_slots is None:
+        graph.has_slots = _can_have_slots(resources, graph.form)
+    if not graph.has_slots:
         whole = graph.at(sizes)
         return Plan(
             resources, whole, lambda: recorded(resources, whole, graph.layout(sizes, alignment)[0])
@@ -50,9 +52,12 @@ def plan_of(resources: Resources, graph: SizedGraph, sizes: Sizes) -> Plan:
             resources.memory.add_tenant(graph)
         return SizedRecording(resources, bound, graph, sizes)
 
-    inputs, outputs = graph.types(sizes)
-    outline = CompiledGraph(inputs, outputs, graph.form.updates, (), ())
-    return Plan(resources, outline, launch)
+    types = graph.types(sizes)
+    known = graph.outline  # of whichever sizes came last: an outline of others is another one
+    if known is None or known[0] is not types[0] or known[1] is not types[1]:
+        form = CompiledGraph(*types, graph.form.updates, (), ())
+        known = graph.outline = *types, Outline(resources, form)
+    return Plan(resources, known[2], launch)
 
 
 def _can_have_slots(resources: Resources, form: CompiledGraph) -> bool:
@@ -108,10 +113,10 @@ class SizedLaunches:
         self._shapes = tuple(dict.fromkeys(h for c in form.calls for h in _holes_of(c)))
         self._shape = _picked([h.number for h in self._shapes])
         launches = zip(form.calls, self._launchables, self._after, strict=True)
-        self._commands = [
-            None if _holes_of(c) else self._command(c, x, a, ()) for c, x, a in launches
-        ]
+        made = [None if _holes_of(c) else self._command(c, x, a, ()) for c, x, a in launches]
+        self._commands = made
         """Those that are the same for all sizes."""
+        self._varying = [i for i, command in enumerate(made) if command is None]
         self._graphs: weakref.WeakValueDictionary[Sizes, RecordedGraph]
         self._graphs = weakref.WeakValueDictionary()
 
@@ -174,12 +179,10 @@ class SizedLaunches:
         shape = self._shape(sizes)
         found = self._graphs.get(shape)
         if found is None:
-            commands = [
-                self._command(c, launchable, after, sizes) if made is None else made
-                for made, c, launchable, after in zip(
-                    self._commands, self._form.calls, self._launchables, self._after, strict=True
-                )
-            ]
+            commands, calls = list[Any](self._commands), self._form.calls
+            for i in self._varying:
+                bound, after = self._launchables[i], self._after[i]
+                commands[i] = self._command(calls[i], bound, after, sizes)
             graph = self._device.record(commands)
             found = self._graphs[shape] = RecordedGraph(self._programs, graph)
         return found

@@ -30,10 +30,15 @@ def engine(own_engine):
 @pytest.fixture(params=["compiled", "python"])
 def way(request, monkeypatch):
     if request.param == "python":
-        monkeypatch.setattr(walk, "known", lambda expression, *operands: NotImplemented)
-        monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
-        monkeypatch.setattr(walk, "operate", CellTape.operated)
+        leave_to_python(monkeypatch)
     return request.param
+
+
+def leave_to_python(monkeypatch):
+    monkeypatch.setattr(walk, "known", lambda expression, *operands: NotImplemented)
+    monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
+    monkeypatch.setattr(walk, "write", lambda expression, x, place, value: False)
+    monkeypatch.setattr(walk, "operate", CellTape.operated)
 
 
 def recorded():
@@ -80,16 +85,24 @@ def layers(x, y):
         return [up(norm(x)), F.linear(x, up.weight), up.weight[1:3] * 2]
 
 
-@pytest.mark.parametrize("program", [arithmetic, windows, gradients, layers])
+def parts(x, y):
+    z = y * 2
+    inside, kept = x[1:], x[0]
+    x[0] = z[1]  # of a value on the tape, on which there are windows
+    inside[:, 1:3] = z[1:, :2]
+    x[0, 1:] = x[0, :3]  # within one memory
+    y[:, :2] = z[0, :2]  # which broadcasts
+    return [kept + 1, inside, x, y, z]
+
+
+@pytest.mark.parametrize("program", [arithmetic, windows, gradients, layers, parts])
 def test_what_is_compiled_records_what_python_does(program, monkeypatch, engine):
     data = np.arange(12, dtype=np.float32).reshape(3, 4)
     keys, values = [], []
     for compiled in (True, True, False, False):
         ht.manual_seed(0)
         if not compiled:
-            monkeypatch.setattr(walk, "known", lambda expression, *operands: NotImplemented)
-            monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
-            monkeypatch.setattr(walk, "operate", CellTape.operated)
+            leave_to_python(monkeypatch)
         x, y = ht.tensor(data), ht.tensor(data + 1)
         found = program(x, y)
         keys.append(recorded())
@@ -123,6 +136,24 @@ def test_a_path_among_kin_goes_on_as_it_did_without_looking_up(engine, monkeypat
         np.testing.assert_array_equal(cache.numpy(), expected)
     if way == "compiled":
         assert len(looked) <= 3, "the window, the cache and its sum have other sizes, nothing else"
+
+
+def test_parts_written_at_places_that_go_on_look_up_the_first_of_each(engine, monkeypatch, way):
+    data = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    caches, truth = [ht.zeros(2, 8, 4) for _ in range(3)], np.zeros((2, 8, 4), np.float32)
+    looked = []
+    found = Inference.find
+    monkeypatch.setattr(Inference, "find", lambda *args: looked.append(args) or found(*args))
+    for at in (0, 1, 2, 3, 4, 5, 1, 6):
+        looked.clear()
+        x = ht.tensor(data + at).transpose(1, 2).transpose(1, 2)
+        for cache in caches:
+            cache[:, at : at + 1] = x[:, 1:2]
+            x = x + cache[:, : at + 1].sum(1, keepdim=True)
+        truth[:, at : at + 1] = data[:, 1:2] + at
+        np.testing.assert_array_equal(caches[0].numpy(), truth)
+    if way == "compiled":
+        assert len(looked) <= 4, "of the first cache: the others are written and read as it is"
 
 
 def test_windows_that_are_gone_are_forgotten():

@@ -238,6 +238,18 @@ def test_a_further_size_binds_nothing(build):
         assert prepared.count["recorded"] == before, "these sizes were seen"
 
 
+def taken(at):
+    return GraphRequest((g.exp(g.slice(leaf(0, 50), (at,), (at + 4,))),), (leaf(0, 50),))
+
+
+def test_plans_share_what_their_sizes_do_not_change(engine):
+    plans = [engine.plan(taken(at)) for at in (5, 12, 20, 31)]
+    assert plans[2] is not plans[3]
+    assert plans[2]._outline is plans[3]._outline
+    for at in (5, 12, 20, 31):
+        check(engine, taken(at), np.random.default_rng(at))
+
+
 def scaled(*numbers):
     x = leaf(0, 50)
     y = x

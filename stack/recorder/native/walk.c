@@ -40,6 +40,9 @@ static struct {
     Py_ssize_t shown, steps, type;
 } move;
 static struct {
+    Py_ssize_t dtype, shape;
+} type_;
+static struct {
     Py_ssize_t type;
 } node, array;
 
@@ -88,14 +91,16 @@ static const struct {
     {"Move", "shown", &move.shown},
     {"Move", "steps", &move.steps},
     {"Move", "type", &move.type},
+    {"Type", "dtype", &type_.dtype},
+    {"Type", "shape", &type_.shape},
     {"Node", "type", &node.type},
     {"Array", "type", &array.type},
 };
 
 /* What `bind` is given, by name. */
-static PyObject *Array, *Cell, *DType, *Link, *Listed, *Tensor, *Type, *arrays, *autocast, *engines, *grad_mode, *here,
-    *moves, *no_hooks, *note_window, *number_key, *read_window, *recordable, *serials, *tape_of,
-    *under_way;
+static PyObject *Array, *Cell, *DType, *Link, *Listed, *Scalar, *Tensor, *Type, *Window, *arrays, *autocast, *engines,
+    *grad_mode, *here, *moves, *no_hooks, *note_window, *number_key, *read_window, *recordable, *serials, *stale,
+    *store, *tape_of, *told_of, *under_way, *write_window;
 static const struct {
     const char *name;
     PyObject **place;
@@ -105,8 +110,10 @@ static const struct {
     {"DType", &DType},
     {"Link", &Link},
     {"Listed", &Listed},
+    {"Scalar", &Scalar},
     {"Tensor", &Tensor},
     {"Type", &Type},
+    {"Window", &Window},
     {"arrays", &arrays},
     {"autocast", &autocast},
     {"engines", &engines},
@@ -119,8 +126,12 @@ static const struct {
     {"read", &read_window},
     {"recordable", &recordable},
     {"serials", &serials},
+    {"stale", &stale},
+    {"store", &store},
     {"tape_of", &tape_of},
+    {"told", &told_of},
     {"under_way", &under_way},
+    {"write", &write_window},
 };
 
 enum { MOST_OPERANDS = 1024 }; /* that the stack of a thread holds */
@@ -128,12 +139,14 @@ enum { MOST = 4096 }; /* entries of each memory below */
 static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
 static PyObject *of_lengths; /* operations on lists, by how many values these are */
 static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
+static PyObject *told; /* what `told` of kin tells of windows, by their addresses, with them */
 static PyObject *empty;
 static allocfunc allocate;
 static newfunc make_tuple;
 
-static PyObject *a_numbered, *a__number, *a__stop, *a_append, *a__appended, *a_dtype, *a_give,
-    *a_is_float, *a__let_go, *a_put, *a_recordings, *a_start, *a_step, *a_stop, *a_through;
+static PyObject *a_numbered, *a__number, *a__stop, *a_acquire, *a_append, *a__appended, *a_dtype, *a_give,
+    *a_is_float, *a__let_go, *a_lock, *a_overwrite, *a_put, *a_recordings, *a_release, *a_start, *a_step, *a_stop,
+    *a_through;
 static const struct {
     const char *text;
     PyObject **place;
@@ -141,14 +154,18 @@ static const struct {
     {"_numbered", &a_numbered},
     {"_number", &a__number},
     {"_stop", &a__stop},
+    {"acquire", &a_acquire},
     {"append", &a_append},
     {"_appended", &a__appended},
     {"dtype", &a_dtype},
     {"give", &a_give},
     {"is_float", &a_is_float},
     {"_let_go", &a__let_go},
+    {"lock", &a_lock},
+    {"overwrite", &a_overwrite},
     {"put", &a_put},
     {"recordings", &a_recordings},
+    {"release", &a_release},
     {"start", &a_start},
     {"step", &a_step},
     {"stop", &a_stop},
@@ -225,12 +242,148 @@ static PyObject *known_type(PyObject *known, PyObject *row, PyObject *operands)
     return type;
 }
 
-/* As `advance` from a place of kin from which the path went on by this key the last time. */
-static Py_ssize_t advance_among_kin(PyObject *on, PyObject *key, PyObject *last)
+/* What `told` of kin tells of a window: whether it can be written, its skeleton, its row. A new
+ * reference. */
+static PyObject *told_about(PyObject *window)
 {
-    PyObject *wanted = PyTuple_GetItem(last, 1), *row = PyTuple_GetItem(last, 3);
+    PyObject *key = PyLong_FromVoidPtr(window), *made = NULL, *entry;
+    PyObject *held = key ? PyDict_GetItemWithError(told, key) : NULL;
+    if (held != NULL) {
+        made = PyTuple_GetItem(held, 0);
+        Py_INCREF(made);
+    } else if (key != NULL && !PyErr_Occurred() &&
+               (made = PyObject_CallFunctionObjArgs(told_of, window, NULL)) != NULL) {
+        if (PyDict_Size(told) >= MOST)
+            PyDict_Clear(told);
+        entry = PyTuple_Pack(2, made, window);
+        if (entry == NULL || PyDict_SetItem(told, key, entry) < 0)
+            Py_CLEAR(made);
+        Py_XDECREF(entry);
+    }
+    Py_XDECREF(key);
+    return made;
+}
+
+/* Whether sizes are of one skeleton, and those of `mine` that are in its row, which go to `row`. */
+static int sizes_apart(PyObject *other, PyObject *mine, PyObject *row)
+{
+    Py_ssize_t count = PyTuple_Size(mine);
+    if (PyTuple_Size(other) != count)
+        return 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *a = PyTuple_GetItem(other, i), *b = PyTuple_GetItem(mine, i);
+        if (!PyLong_CheckExact(a) || !PyLong_CheckExact(b))
+            return 0;
+        Py_ssize_t was = PyLong_AsSsize_t(a), is = PyLong_AsSsize_t(b);
+        if ((was == -1 || is == -1) && PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0; /* beyond what fits: Python decides */
+        }
+        if (was < 2 || is < 2) {
+            if (was != is)
+                return 0;
+        } else if (PyList_Append(row, b) < 0)
+            return FAILED;
+    }
+    return 1;
+}
+
+/* As `sizes_apart`, of windows. */
+static int windows_apart(PyObject *other, PyObject *mine, PyObject *row)
+{
+    PyObject *was = told_about(other), *is = was ? told_about(mine) : NULL;
+    int same = FAILED;
+    if (is != NULL) {
+        PyObject *more = PyTuple_GetItem(is, 2);
+        same = PyTuple_GetItem(was, 1) == PyTuple_GetItem(is, 1); /* one object for equal ones */
+        for (Py_ssize_t k = 0; same > 0 && k < PyTuple_Size(more); k++)
+            same = PyList_Append(row, PyTuple_GetItem(more, k)) < 0 ? FAILED : 1;
+    }
+    Py_XDECREF(was);
+    Py_XDECREF(is);
+    return same;
+}
+
+/* As `sizes_apart`, of numbers among operands. */
+static int numbers_apart(PyObject *other, PyObject *mine, PyObject *row)
+{
+    PyObject *kind = PyTuple_GetItem(mine, 0), *value = PyTuple_GetItem(mine, 1);
+    int fixed = kind == (PyObject *)&PyBool_Type || PyUnicode_GetLength(PyTuple_GetItem(mine, 2)) > 0 ||
+                PyUnicode_GetLength(PyTuple_GetItem(other, 2)) > 0;
+    if (!fixed && kind == (PyObject *)&PyLong_Type) {
+        PyObject *two = PyLong_FromLong(2);
+        fixed = two == NULL ? FAILED
+                            : PyObject_RichCompareBool(value, two, Py_LT) ||
+                                  PyObject_RichCompareBool(PyTuple_GetItem(other, 1), two, Py_LT);
+        Py_XDECREF(two);
+    }
+    if (fixed != 0)
+        return fixed < 0 ? FAILED : PyObject_RichCompareBool(other, mine, Py_EQ);
+    if (PyTuple_GetItem(other, 0) != kind)
+        return 0;
+    return PyList_Append(row, value) < 0 ? FAILED : 1;
+}
+
+/* Whether operands are of one skeleton, as `apart` of kin has it; what of `mine` is in its row goes
+ * there. */
+static int are_kin(PyObject *other, PyObject *mine, PyObject *row)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(mine);
+    if ((PyObject *)Py_TYPE(other) != kind)
+        return 0;
+    if (kind == Window)
+        return windows_apart(other, mine, row);
+    if (kind == Scalar)
+        return numbers_apart(other, mine, row);
+    if (kind == Type)
+        return AT(other, type_.dtype) == AT(mine, type_.dtype)
+                   ? sizes_apart(AT(other, type_.shape), AT(mine, type_.shape), row) : 0;
+    if (kind == (PyObject *)&PyTuple_Type && PyTuple_Size(mine) > 0 && PyLong_CheckExact(PyTuple_GetItem(mine, 0)))
+        return sizes_apart(other, mine, row);
+    return other == mine ? 1 : PyObject_RichCompareBool(other, mine, Py_EQ);
+}
+
+/* The row of a key that is kin of the last one from a place: that one's own, where both are equal. A
+ * new reference; NULL where it is no kin, with an exception where looking failed. */
+static PyObject *row_of(PyObject *last, PyObject *key)
+{
+    PyObject *before = PyTuple_GetItem(last, 0), *old = PyTuple_GetItem(last, 3), *found, *row;
+    Py_ssize_t count = PyTuple_Size(key), first = 0;
+    int same = PyTuple_Size(before) == count;
+    for (; same && first < count; first++) {
+        PyObject *a = PyTuple_GetItem(before, first), *b = PyTuple_GetItem(key, first);
+        if (a != b && !(PyLong_CheckExact(a) && PyLong_CheckExact(b) && PyLong_AsSsize_t(a) == PyLong_AsSsize_t(b)))
+            break;
+    }
+    if (same && first == count) {
+        Py_INCREF(old);
+        return old;
+    }
+    if (!same || (found = PyList_New(0)) == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; same > 0 && i < count; i++) {
+        PyObject *a = PyTuple_GetItem(before, i), *b = PyTuple_GetItem(key, i);
+        int are_numbers = PyLong_CheckExact(a) && PyLong_CheckExact(b); /* of values, on the tape */
+        same = are_numbers ? PyLong_AsSsize_t(a) == PyLong_AsSsize_t(b) : are_kin(a, b, found);
+    }
+    row = same > 0 ? PyList_AsTuple(found) : NULL;
+    Py_DECREF(found);
+    if (row != NULL && (same = PyObject_RichCompareBool(row, old, Py_EQ)) != 0) {
+        Py_DECREF(row);
+        row = same < 0 ? NULL : old;
+        Py_XINCREF(row);
+    }
+    return row;
+}
+
+/* As `advance` from a place of kin from which the path went on by a key of this skeleton the last
+ * time; `row` is this one's. */
+static Py_ssize_t advance_among_kin(PyObject *on, PyObject *key, PyObject *row, PyObject *last)
+{
+    PyObject *wanted = PyTuple_GetItem(last, 1);
     PyObject *type = PyTuple_GetItem(last, 4), *types = AT(on, tape.types), *given, *next;
-    Py_ssize_t count = PyTuple_Size(wanted), more = PyTuple_Size(row), seen = 0, others = 0;
+    Py_ssize_t count = PyTuple_Size(wanted), more = PyTuple_Size(row), seen = 0;
+    int others = row != PyTuple_GetItem(last, 3);
     if ((given = PyTuple_New(count)) == NULL)
         return FAILED;
     for (Py_ssize_t i = 1; seen < count; i++) {
@@ -238,15 +391,18 @@ static Py_ssize_t advance_among_kin(PyObject *on, PyObject *key, PyObject *last)
         if (!PyLong_CheckExact(operand))
             continue;
         PyObject *one = PyList_GetItem(types, PyLong_AsSsize_t(operand));
-        others += one != PyTuple_GetItem(wanted, seen);
+        others |= one != PyTuple_GetItem(wanted, seen);
         Py_INCREF(one);
         PyTuple_SetItem(given, seen++, one);
     }
-    if (others > 0) {
-        type = known_type(PyTuple_GetItem(last, 5), row, given);
-        next = type ? PyTuple_Pack(6, key, given, PyTuple_GetItem(last, 2), row, type,
-                                   PyTuple_GetItem(last, 5)) : NULL;
-        Py_XDECREF(type); /* the place has it, or else it is not used */
+    if (others) {
+        PyObject *found = known_type(PyTuple_GetItem(last, 5), row, given);
+        /* One object for equal ones, by which they are known. */
+        int same = found ? PyObject_RichCompareBool(found, type, Py_EQ) : 0;
+        type = same > 0 ? type : found;
+        next = type && found && same >= 0 ? PyTuple_Pack(6, key, given, PyTuple_GetItem(last, 2), row, type,
+                                                         PyTuple_GetItem(last, 5)) : NULL;
+        Py_XDECREF(found); /* the place has it, or else it is not used */
         if (next == NULL) {
             Py_DECREF(given);
             return PyErr_Occurred() ? FAILED : OTHERWISE;
@@ -280,8 +436,9 @@ static Py_ssize_t advance(PyObject *on, PyObject *key)
         if (last == Py_None)
             return OTHERWISE;
         Py_INCREF(last);
-        int same = PyObject_RichCompareBool(PyTuple_GetItem(last, 0), key, Py_EQ);
-        Py_ssize_t n = same < 0 ? FAILED : same == 0 ? OTHERWISE : advance_among_kin(on, key, last);
+        PyObject *row = row_of(last, key);
+        Py_ssize_t n = row ? advance_among_kin(on, key, row, last) : PyErr_Occurred() ? FAILED : OTHERWISE;
+        Py_XDECREF(row);
         Py_DECREF(last);
         return n;
     }
@@ -788,9 +945,17 @@ static PyObject *through(PyObject *window, PyObject *moved)
 /* Note among the windows on a cell one more. */
 static int note(PyObject *source, PyObject *window)
 {
+    if (!PyList_Check(AT(source, cell.windows))) {
+        PyObject *first = PyList_New(0);
+        if (first == NULL)
+            return -1;
+        if (!PyList_Check(AT(source, cell.windows))) /* another thread may note one meanwhile */
+            put(source, cell.windows, first);
+        Py_DECREF(first);
+    }
     PyObject *all = AT(source, cell.windows);
-    Py_ssize_t count = PyList_Check(all) ? PyList_Size(all) : 0;
-    if (count == 0 || (count >= 16 && (count & (count - 1)) == 0)) {
+    Py_ssize_t count = PyList_Size(all);
+    if (count >= 16 && (count & (count - 1)) == 0) {
         PyObject *none = PyObject_CallFunctionObjArgs(note_window, source, window, NULL);
         Py_XDECREF(none);
         return none == NULL ? -1 : 0;
@@ -841,47 +1006,112 @@ static PyObject *shown_by(PyObject *x, PyObject *moved, int tracked)
     return made;
 }
 
+/* Whether nobody has a window on a cell any more; those that are gone are forgotten. */
+static int is_seen_through_nothing(PyObject *x)
+{
+    PyObject *all = AT(x, cell.windows);
+    if (!PyList_Check(all))
+        return 1;
+    for (Py_ssize_t i = PyList_Size(all); i--;)
+        if (PyWeakref_GetObject(PyList_GetItem(all, i)) != Py_None)
+            return 0;
+    PyList_SetSlice(all, 0, PyList_Size(all), NULL);
+    return 1;
+}
+
+/* As `CellTape.overwrite` of a cell that is no window: who looks from another thread finds it as it was,
+ * or as it is then. */
+static int overwrite(PyObject *own, PyObject *x, Py_ssize_t n)
+{
+    PyObject *place = PyLong_FromSsize_t(n), *ref = place ? PyWeakref_NewRef(x, NULL) : NULL, *none = NULL;
+    PyObject *lock = ref ? PyObject_GetAttr(store, a_lock) : NULL; /* a fork makes another one */
+    int done = -1;
+    if (lock == NULL || (none = PyObject_CallMethodObjArgs(lock, a_acquire, NULL)) == NULL)
+        goto done;
+    Py_CLEAR(none);
+    PyObject *room = AT(own, recording.room), *old = NULL;
+    int is_usual = AT(x, cell.waits) == Py_None && AT(x, cell.part) == Py_None &&
+                   AT(x, cell.requires_grad) != Py_True && AT(own, recording.ended) != Py_True &&
+                   (AT(x, cell.recording) != Py_None || AT(x, cell.node) != NULL);
+    PyObject *left = is_usual ? PyLong_FromLong(PyLong_AsLong(room) - 16) : NULL;
+    if (left != NULL && PyDict_SetItem(AT(own, recording.cells), place, ref) == 0) {
+        if (AT(x, cell.recording) == Py_None) {
+            old = AT(x, cell.node);
+            AT(x, cell.node) = NULL;
+        }
+        put(x, cell.recording, own);
+        put(x, cell.number, place);
+        put(x, cell.shown, PyList_GetItem(AT(AT(own, recording.tape), tape.types), n));
+        put(x, cell.owns, Py_True);
+        put(own, recording.room, left);
+        done = is_seen_through_nothing(x);
+    }
+    Py_XDECREF(left);
+    none = PyObject_CallMethodObjArgs(lock, a_release, NULL);
+    Py_XDECREF(old);
+    if (none == NULL || PyErr_Occurred()) {
+        done = -1;
+        goto done;
+    }
+    Py_DECREF(none);
+    none = done > 0 ? NULL : !is_usual ? PyObject_CallMethodObjArgs(own, a_overwrite, x, place, NULL)
+                                       : PyObject_CallFunctionObjArgs(stale, x, NULL);
+    done = done > 0 || none != NULL ? 0 : -1;
+    Py_XDECREF(none);
+done:
+    Py_XDECREF(lock);
+    Py_XDECREF(ref);
+    Py_XDECREF(place);
+    return done;
+}
+
+/* The `Move` that an expression makes of values of x's type. Borrowed; NULL where it is none that
+ * shows one window, with an exception where looking failed. */
+static PyObject *known_move(PyObject *x, PyObject *expression, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *type, *key, *found;
+    if (AT(x, cell.link) == Py_None && AT(x, cell.recording) == Py_None && AT(x, cell.part) == Py_None) {
+        if (AT(x, cell.node) == NULL)
+            return NULL;
+        type = AT(AT(x, cell.node), node.type);
+    } else
+        type = AT(x, cell.shown);
+    if ((key = PyTuple_New(count + 2)) == NULL)
+        return NULL;
+    Py_INCREF(expression);
+    PyTuple_SetItem(key, 0, expression);
+    Py_INCREF(type);
+    PyTuple_SetItem(key, 1, type);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one = plain(args[i]);
+        if (one == NULL) {
+            Py_DECREF(key);
+            return NULL;
+        }
+        PyTuple_SetItem(key, i + 2, one);
+    }
+    found = PyDict_GetItemWithError(moves, key);
+    Py_DECREF(key);
+    PyObject *moved = found ? PyTuple_GetItem(found, 1) : NULL;
+    if (moved == NULL || PyTuple_GetItem(found, 0) != Py_True || (moved = PyTuple_GetItem(moved, 0)) == NULL ||
+        AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0)
+        return NULL;
+    return moved;
+}
+
 static PyObject *view(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *x = args[1], *type, *key, *found;
+    PyObject *x = args[1], *found, *moved;
     if (PyList_Size(under_way) > 0 || !is_cell(x))
         Py_RETURN_NONE;
     PyObject *link = AT(x, cell.link);
     if (link != Py_None && PyTuple_GetItem(link, 2) != Py_False)
         Py_RETURN_NONE;
-    if (link == Py_None && AT(x, cell.recording) == Py_None && AT(x, cell.part) == Py_None) {
-        if (AT(x, cell.node) == NULL)
-            Py_RETURN_NONE;
-        type = AT(AT(x, cell.node), node.type);
-    } else
-        type = AT(x, cell.shown);
-    if ((key = PyTuple_New(count)) == NULL)
-        return NULL;
-    Py_INCREF(args[0]);
-    PyTuple_SetItem(key, 0, args[0]);
-    Py_INCREF(type);
-    PyTuple_SetItem(key, 1, type);
-    for (Py_ssize_t i = 2; i < count; i++) {
-        PyObject *one = plain(args[i]);
-        if (one == NULL) {
-            Py_DECREF(key);
-            if (PyErr_Occurred())
-                return NULL;
-            Py_RETURN_NONE;
-        }
-        PyTuple_SetItem(key, i, one);
-    }
-    found = PyDict_GetItemWithError(moves, key);
-    Py_DECREF(key);
-    if (found == NULL) {
+    if ((moved = known_move(x, args[0], args + 2, count - 2)) == NULL) {
         if (PyErr_Occurred())
             return NULL;
         Py_RETURN_NONE;
     }
-    PyObject *moved = PyTuple_GetItem(found, 1);
-    if (PyTuple_GetItem(found, 0) != Py_True || (moved = PyTuple_GetItem(moved, 0)) == NULL ||
-        AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0)
-        Py_RETURN_NONE;
     int requires = AT(x, cell.requires_grad) == Py_True;
     Py_INCREF(moved);
     int tracked = requires ? is_on(grad_mode) : 0;
@@ -894,6 +1124,70 @@ static PyObject *view(PyObject *module, PyObject *const *args, Py_ssize_t count)
         found = shown_by(x, moved, tracked);
     Py_DECREF(moved);
     return found;
+}
+
+/* The number of a value of this type; OTHERWISE for others. */
+static Py_ssize_t number_of_type(PyObject *own, PyObject *x, PyObject *type)
+{
+    Py_ssize_t n = number(own, x);
+    if (n < 0)
+        return n;
+    int same = PyObject_RichCompareBool(PyList_GetItem(AT(AT(own, recording.tape), tape.types), n), type, Py_EQ);
+    return same < 0 ? FAILED : same ? n : OTHERWISE;
+}
+
+static PyObject *write_part(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *x = args[1], *value = args[3], *link, *of, *moved, *source, *window = NULL, *own = NULL, *key = NULL;
+    int can = PyList_Size(under_way) == 0 && is_cell(x) && (PyObject *)Py_TYPE(value) == Tensor &&
+              AT(x, cell.requires_grad) == Py_False && AT(value, cell.requires_grad) == Py_False;
+    if (!can)
+        Py_RETURN_FALSE;
+    link = AT(x, cell.link);
+    source = link == Py_None ? x : PyTuple_GetItem(link, 0);
+    of = AT(value, cell.link) == Py_None ? value : PyTuple_GetItem(AT(value, cell.link), 0);
+    /* What lies in the same memory may be what is written, and what is there may be copied at once. */
+    if ((link != Py_None && PyTuple_GetItem(link, 2) != Py_False) || of == source ||
+        (of == value && AT(value, cell.recording) == Py_None) || AT(source, cell.link) != Py_None ||
+        AT(source, cell.requires_grad) != Py_False)
+        Py_RETURN_FALSE;
+    if ((moved = known_move(x, args[0], args + 2, 1)) == NULL) {
+        if (PyErr_Occurred())
+            return NULL;
+        Py_RETURN_FALSE;
+    }
+    Py_INCREF(source);
+    Py_INCREF(moved);
+    window = link == Py_None ? AT(moved, move.shown) : through(PyTuple_GetItem(link, 1), moved);
+    if (link == Py_None)
+        Py_INCREF(window);
+    PyObject *facts = window == NULL || window == Py_None ? NULL : told_about(window);
+    can = facts != NULL && PyTuple_GetItem(facts, 0) == Py_True;
+    Py_XDECREF(facts);
+    can = can ? PyObject_RichCompareBool(AT(value, cell.device), AT(source, cell.device), Py_EQ) : 0;
+    can = can > 0 ? PyObject_RichCompareBool(AT(value, cell.shown), AT(moved, move.type), Py_EQ) : 0;
+    if (can <= 0 || PyErr_Occurred() || (own = current(AT(source, cell.device))) == NULL)
+        goto done;
+    can = 0;
+    Py_ssize_t n = number_of_type(own, value, AT(moved, move.type)), whole = n < 0 ? n : number(own, source);
+    PyObject *part = whole < 0 ? NULL : PyLong_FromSsize_t(n), *all = part ? PyLong_FromSsize_t(whole) : NULL;
+    if (all != NULL)
+        key = PyTuple_Pack(4, write_window, all, part, window);
+    Py_XDECREF(part);
+    Py_XDECREF(all);
+    if (key == NULL)
+        goto done;
+    n = advance(AT(own, recording.tape), key);
+    if (n == OTHERWISE)
+        n = as_number(PyObject_CallMethodObjArgs(AT(own, recording.tape), a_append, key, NULL));
+    can = n >= 0 && overwrite(own, source, n) == 0;
+done:
+    Py_XDECREF(key);
+    Py_XDECREF(own);
+    Py_XDECREF(window);
+    Py_DECREF(moved);
+    Py_DECREF(source);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(can > 0);
 }
 
 /* Where in objects of a class the slot of a name lies; -1 with an exception. */
@@ -956,6 +1250,9 @@ static PyMethodDef methods[] = {
      "number(recording, cell) -> number: as CellTape.number"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
      "view(expression, tensor, *arguments) -> window, or None where Python decides"},
+    {"write", (PyCFunction)(void (*)(void))write_part, METH_FASTCALL,
+     "write(expression, tensor, place, value) -> whether the part of the tensor that the expression shows is the value "
+     "now; else Python decides"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -973,8 +1270,9 @@ PyMODINIT_FUNC PyInit__walk(void)
     of_bools = PyDict_New();
     of_lengths = PyDict_New();
     throughs = PyDict_New();
+    told = PyDict_New();
     empty = PyTuple_New(0);
-    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !empty)
+    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !empty)
         return NULL;
     return PyModule_Create(&definition);
 }
