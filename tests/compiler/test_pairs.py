@@ -14,7 +14,8 @@ from hal.core.dtypes import DType
 from hal.tile.build import Builder
 from hal.tile.interpret import interpret
 from hal.tile.kernel import For, Load
-from hal.tile.node import Type
+from hal.tile.node import Node, Type
+from hal.tile.walk import statements
 from stack import ops as g
 from stack.compiler.graph import prepare
 from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
@@ -116,6 +117,60 @@ def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns):
     np.testing.assert_array_equal(found[1].reshape(-1), x.max(0))
     np.testing.assert_allclose(found[2].reshape(-1), (x * y).sum(0), 1e-4, 1e-4)
     np.testing.assert_array_equal(found[3].reshape(-1), exact * y)
+
+
+def standardised(a: Node, weight: Node, count: int) -> list[Node]:
+    """Columns less their mean, by their own deviation and a weight: two sums, one after the other,
+    what each column has, and what is computed from it; the squares' mean alone, too."""
+
+    def down(row: Node) -> Node:
+        return g.expand(row, a.shape)
+
+    def const(value: float) -> Node:
+        return g.expand(g.reshape(g.const(value, DType.F32), (1, 1)), (1, a.shape[1]))
+
+    each = const(1 / count)
+    mean = g.mul(g.reduce("sum", a, 0), each)
+    apart = g.sub(a, down(mean))
+    variance = g.mul(g.reduce("sum", g.mul(apart, apart), 0), each)
+    scale = g.div(weight, g.sqrt(g.add(variance, const(1e-5))))
+    return [g.mul(apart, down(scale)), mean, g.sqrt(variance)]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 48), (37, 65), (64, 100), (96, 96)])
+def test_passes_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns):
+    """Each of the three takes eight rows at a time, for more columns than eight: down a block of
+    columns each line that is read would be in a page of its own."""
+    x = RNG.standard_normal((rows, columns), np.float32) + 3
+    y = RNG.standard_normal((1, columns), np.float32)
+    a, b = (g.input(i, Type(v.shape, DType.F32)) for i, v in enumerate((x, y)))
+    found, program = run_lowered(standardised(a, b, rows), [a, b], [x, y])
+
+    def total(terms):
+        blocks = np.split(terms, rows // halved(rows, SERIAL))
+        return in_pairs([np.add.accumulate(p, 0)[-1] for p in blocks])[None]
+
+    each = np.float32(1 / rows)
+    mean = total(x) * each
+    variance = total((x - mean) ** 2) * each
+    scale = y / np.sqrt(variance + np.float32(1e-5))
+    for got, exact in zip(found, [(x - mean) * scale, mean, np.sqrt(variance)], strict=True):
+        np.testing.assert_array_equal(got.reshape(exact.shape), exact)
+    (call,) = program.calls
+    loops = [s for s in statements(call.kernel.body) if isinstance(s, For)]
+    over = [s for s in loops if any(isinstance(inner, For) for inner in s.body)]
+    assert sum(s.step["value"] == 8 for s in over) == 3
+
+
+def test_a_narrow_sum_is_rounded_before_the_next_pass_down_columns():
+    """As a sum that is stored, and read again, would be."""
+    x = RNG.standard_normal((48, 50), np.float32)
+    a = g.input(0, Type(x.shape, DType.F32))
+    narrow = g.cast(g.reduce("sum", g.cast(a, DType.BF16), 0), DType.F32)
+    outputs = [g.sub(a, g.expand(narrow, x.shape)), narrow]
+    (apart, total), _ = run_lowered(outputs, [a], [x])
+    np.testing.assert_array_equal(apart, x - total.reshape(1, -1))
+    assert not (total.view(np.uint32) & 0xFFFF).any()
 
 
 def test_a_long_sum_is_as_good_as_its_terms():

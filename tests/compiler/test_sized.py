@@ -57,6 +57,14 @@ def summed_down(n):
     return (g.sqrt(total), most), (x,)
 
 
+def standardised(n):
+    """Down columns in three passes: each of the last two needs what the one before has summed."""
+    x = g.input(0, Type((n, ROWS), F32))
+    apart = g.sub(x, g.expand(g.reduce("sum", x, (0,)), x.shape))
+    total = g.sqrt(g.reduce("sum", g.mul(apart, apart), (0,)))
+    return (g.div(apart, g.expand(total, x.shape)), total), (x,)
+
+
 def summed_both(n):
     """Down as many columns as there are rows."""
     x = g.input(0, Type((n, n), F32))
@@ -123,7 +131,7 @@ def moved_far(n):
     return (g.contiguous(g.permute(x, (0, 2, 3, 1))),), (x,)
 
 
-SUMS = [columns, summed_down, summed_both]
+SUMS = [columns, summed_down, standardised, summed_both]
 
 
 PRODUCTS = [convolved, convolved_by_two, convolved_down, slope_of_weights]
@@ -140,7 +148,7 @@ def test_nothing_is_read_or_written_behind_an_axis(graph):
     if graph in (*PRODUCTS, *MOVED):  # a place's end may depend on whether a size is even
         hint = draw.randint(5, 11)
         others = hint + 6, hint - 2
-    if graph is summed_down:
+    if graph in (summed_down, standardised):
         others = (*others, BLOCK + draw.randint(1, 40), 2 * BLOCK)
     outputs, inputs = graph(facts.symbol("n", hint, 2))
     request = GraphRequest(outputs, inputs, (), facts)

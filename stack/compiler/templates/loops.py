@@ -9,8 +9,9 @@ lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import gcd, inf, prod
 
 from hal.core.dtypes import DType
@@ -21,7 +22,7 @@ from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis, Guard
-from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, parts, reads
+from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, below, parts, reads
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import BLOCK, SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, near_nbytes, round_up
@@ -520,8 +521,7 @@ class _Loops:
             # faster (on Zen 3, of 4096 squared, by 1.15 and with two threads by 1.3 than half as
             # long ones), and the sums stay in the nearest cache.
             assert self.vector is not None
-            sums = [r for r in self.nest.own if r.op == "reduce"]
-            nbytes = sum(compute_dtype(r.dtype).nbytes for r in sums) * self._stream_levels(sums)[1]
+            nbytes = sum(map(self._stream_nbytes, range(max(self.level.values()) + 1)))
             rows = hint(prod(a.size for a in self.rows))
             shares = ceil_div(max(1, self.emission.info.limits.instances), rows)
             share = min(expected(size, HINTED) // shares, STREAM, STREAM_NBYTES // nbytes)
@@ -706,15 +706,14 @@ class _Loops:
         """Whether the kernel is sums down columns, over one axis, and what follows from them: then
         an instance goes along a few rows at a time. Down a block of lanes each line that it reads
         would be in a page of its own, where memory is slow."""
-        v, own = self.vector, self.nest.own
+        v = self.vector
         if not (self.emission.loops.squares and v is not None and self.vector_parallel):
             return False
-        if len(self.inner) != 1:
-            return False
-        if not all((r.op == "reduce") == (self.level[r] == 0) for r in own):
-            return False
-        many = hint(v.size) > self.width and hint(self.inner[0].size) >= 2 * ROWS
-        return many and not any(self._in_loop(r) for r in own if self.level[r])
+        return (
+            len(self.inner) == 1
+            and hint(v.size) > self.width
+            and hint(self.inner[0].size) >= 2 * ROWS
+        )
 
     def _stream_levels(self, sums: list[Node]) -> tuple[int, int]:
         """The rows that are added one after the other, and how many sums wait for their other half
@@ -727,28 +726,121 @@ class _Loops:
         short = halved(size, max(1, serial))
         return short, (size // short).bit_length()
 
+    def _stream_nbytes(self, number: int) -> int:
+        """The bytes that a pass holds for each column: sums, and what has one value for each."""
+        sums = self._pass_sums(number)
+        held = sum(compute_dtype(r.dtype).nbytes for r in sums) * self._stream_levels(sums)[1]
+        return held + sum(compute_dtype(x.dtype).nbytes for x in self._pass_columns(number))
+
+    def _pass_sums(self, number: int) -> list[Node]:
+        """The sums of a pass."""
+        return [r for r in self.nest.own if r.op == "reduce" and self.level[r] == number]
+
     def _stream(self, scope: Tiles, v: Axis) -> None:
-        """Sums down a run of columns, in the order of `Sums`, in scratch memory."""
-        sums = [r for r in self.nest.own if r.op == "reduce"]
+        """The passes down a run of columns. What a column has of its own, as sums and what follows
+        from them, is in scratch memory from one pass to the next: a tile of a few rows would make
+        it anew."""
+        own, size = self.nest.own, self._chunk_size()
+        start, held = mul(self.chunk, size), dict[Node | Expr, Memory]()
+
+        def column(s: Tiles) -> Node:
+            return sub(s.tile_axes[-1].base, start)
+
+        def give(s: Tiles, found: Iterable[Node | Expr]) -> None:
+            for x in found:
+                value = self.b.load(held[x], column(s), s.shape, (1,))
+                if isinstance(x, Node):
+                    s.hold(x, value)
+                else:
+                    s.give(x, value)
+
+        def begin(needed: list[Node], ended: list[Node], columns: list[Node | Expr]) -> None:
+            """What columns have before a pass: the sums of the last one, and what follows."""
+            memories = [
+                self.b.alloc(f"column{len(held) + i}", compute_dtype(x.dtype), size)
+                for i, x in enumerate(columns)
+            ]
+
+            def tile(s: Tiles) -> None:
+                give(s, needed)
+                for root in ended:
+                    s.keep(root, self.work)
+                for x, memory in zip(columns, memories, strict=True):
+                    if isinstance(x, Node):
+                        self._compute(s, x)
+                        value = s.local[x]
+                    else:
+                        value = s.tile(x)
+                    self.b.store(memory, column(s), broadcast(value, s.shape), (1,))
+
+            self._vector_chunk(scope, v, tile)
+            held.update(zip(columns, memories, strict=True))
+
+        for number in range(max(self.level.values()) + 2):
+            ended = self._pass_sums(number - 1)
+            full = [r for r in own if self.level[r] == number and self._in_loop(r)]
+            columns = self._pass_columns(number)
+            if columns or any(r in self.work.stored for r in ended):
+                needed = dict.fromkeys(r for x in columns for r in self._read_of(x) if r in held)
+                begin([*dict.fromkeys([*ended, *needed])], ended, columns)
+            if full:
+                read = [r for root in full for r in self._read_of(root)]
+                given = [x for x in held if x in columns or x in read]
+                held |= self._stream_pass(scope, v, full, column, partial(give, found=given))
+
+    def _pass_columns(self, number: int) -> list[Node | Expr]:
+        """What has one value for each column in a pass: roots, and what is computed of columns
+        alone for roots of all rows, as large as can be."""
+        here = [r for r in self.nest.own if self.level[r] == number]
+        full = [r for r in here if self._in_loop(r)]
+        found = dict[Expr, None]()
+        stack = [self.nest.exprs[r] for r in full if r in self.nest.exprs]
+        while stack:
+            e = stack.pop()
+            alone = self.vector in e.axes and self.inner[0] not in e.axes
+            if isinstance(e, Apply) and alone and e.dtype.is_float:
+                found[e] = None
+            else:
+                stack += below(e)
+        return [*(r for r in here if r not in full), *found]
+
+    def _read_of(self, x: Node | Expr) -> list[Node]:
+        """The roots that a root, or an expression, is computed from."""
+        if isinstance(x, Expr):
+            return [r.root for r in reads(x)]
+        moved = self.nest.moved.get(x)
+        return [moved.source] if moved else [r.root for r in self.nest.reads[x]]
+
+    def _stream_pass(
+        self,
+        scope: Tiles,
+        v: Axis,
+        roots: list[Node],
+        column: Callable[[Tiles], Node],
+        give: Callable[[Tiles], None],
+    ) -> dict[Node | Expr, Memory]:
+        """One pass over all rows, a few of them at a time, with its sums in the order of `Sums`:
+        where they are. `column` says where a tile's values of columns are, and `give` has it read
+        those of former passes."""
+        sums = [r for r in roots if r.op == "reduce"]
         short, count = self._stream_levels(sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
         size, types = self._chunk_size(), [compute_dtype(r.dtype) for r in sums]
+        number = self.level[roots[0]]
         held = [
-            [self.b.alloc(f"sums{i}_{level}", t, size) for i, t in enumerate(types)]
+            [self.b.alloc(f"sums{number}_{i}_{level}", t, size) for i, t in enumerate(types)]
             for level in range(count)
         ]
-        start = mul(self.chunk, size)
-        terms = sum(isinstance(e, Apply) for r in sums for e in parts(self.nest.exprs[r]))
+        exprs = [self.nest.exprs[r] for r in roots if r in self.nest.exprs]
+        terms = sum(isinstance(e, Apply) for root in exprs for e in parts(root))
         rows, rest = self.inner[0], 0 if not is_fixed(short) else short % ROWS
 
         def load(s: Tiles, level: int) -> list[Node]:
-            at = sub(s.tile_axes[-1].base, start)
-            return [self.b.load(m, at, s.shape, (1,)) for m in held[level]]
+            return [self.b.load(m, column(s), s.shape, (1,)) for m in held[level]]
 
         def store(s: Tiles, level: int, values: Sequence[Node]) -> None:
-            at = sub(s.tile_axes[-1].base, start)
             for m, value in zip(held[level], values, strict=True):
-                self.b.store(m, at, value, (1,))
+                self.b.store(m, column(s), value, (1,))
 
         def begun(is_first: Node, old: Sequence[Node]) -> list[Node]:
             pairs = zip(sums, old, strict=True)
@@ -758,11 +850,12 @@ class _Loops:
             """Add so many rows to a block's sums, or those up to `end`."""
 
             def tile(s: Tiles) -> None:
-                s.hoist(self.nest.exprs[r] for r in sums)
+                give(s)
+                s.hoist(exprs)
 
                 def step(i: Node, *acc: Node) -> list[Node]:
                     inner = Tiles(self.emission, {rows: i}, s.tile_axes, s)
-                    return self._block(inner, sums, sums, acc)
+                    return self._block(inner, roots, sums, acc)
 
                 old = begun(binary("eq", first, block), load(s, 0))
                 if end is None and terms <= WRITTEN:
@@ -815,18 +908,11 @@ class _Loops:
             add_block(first)
             join(binary("eq", first, 0), 1)
 
-        def finish(s: Tiles) -> None:
-            for root, value in zip(sums, load(s, count - 1), strict=True):
-                s.hold(root, value)
-                s.keep(root, self.work)
-            for root in (r for r in self.nest.own if r not in sums):
-                self._compute(s, root)
-
         if is_fixed(rows.size) or count == 1:
             part(const(0, I64), rows.size, count - 1)
         else:
             self.b.loop(0, rows.size, short, following)
-        self._vector_chunk(scope, v, finish)
+        return dict(zip(sums, held[count - 1], strict=True))
 
     def _vector_chunk(
         self, scope: Tiles, v: Axis, tile: Callable[[Tiles], None] | None = None

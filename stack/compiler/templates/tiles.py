@@ -182,7 +182,7 @@ class Tiles:
         """Let this scope read that value of a root, rounded to its type."""
         self.local[root] = rounded(value, root.dtype)
 
-    def give(self, e: Read, value: Node) -> None:
+    def give(self, e: Expr, value: Node) -> None:
         """Let this scope take that value where the expression is read."""
         self._memo[id(e)] = value
 
