@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, toposort
+from hal.tile.walk import map_nodes
 from stack import ops as g
 from tests.compiler.lowered import check, run_lowered
 
@@ -168,3 +169,39 @@ def test_deep_graphs_need_no_deep_recursion(step: Callable[[Node], Node]) -> Non
     for _ in range(300):
         n = step(n)
     check([n], [x], [np.zeros(6, np.float32)])
+
+
+@pytest.mark.parametrize("dtype", [I64, DType.I32, DType.U8])
+def test_a_sum_of_one_element_reads_it_alone(dtype: DType) -> None:
+    """As a loss takes the class that is meant: of a row less its greatest, next to the sum of its
+    exponentials. What else a row has does not count, be it no number, and indices beyond the row
+    choose nothing."""
+    rows, classes = 24, 200
+    x, at = source(0, rows, classes), source(1, rows, dtype=dtype)
+    most = g.reduce("max", x, 1)
+    apart = g.sub(x, g.expand(most, x.shape))
+    hit = g.eq(
+        g.expand(g.reshape(at, (rows, 1)), x.shape),
+        g.expand(g.reshape(g.arange(classes, dtype), (1, classes)), x.shape),
+    )
+    picked = [
+        g.reduce("sum", g.where(hit, value, g.full_like(value, 0)), 1) for value in (apart, x)
+    ]
+    outputs = [*picked, g.reduce("sum", g.exp(apart), 1)]
+    values = np.random.default_rng(3).standard_normal((rows, classes)).astype(np.float32)
+    values[1, 7], values[2, 9] = -0.0, np.nan
+    index = np.arange(rows) * 8
+    index[:6] = 3, 7, 8, 5, 199, 0
+    index[-2:] = (250, 200) if dtype is DType.U8 else (-1, 2**31 - 1)
+    given = [values, index.astype(np.uint8 if dtype is DType.U8 else f"i{dtype.nbytes}")]
+    found, program = run_lowered(outputs, [x, at], given)
+    inside = (index >= 0) & (index < classes)
+    wanted = np.where(inside, values[np.arange(rows), np.clip(index, 0, classes - 1)], 0)
+    np.testing.assert_array_equal(found[1].reshape(-1), wanted)
+    assert not np.signbit(found[1].reshape(-1)[1])
+    least = np.where(inside, wanted - values.max(1), 0)
+    np.testing.assert_array_equal(found[0].reshape(-1), least)
+    (call,) = program.calls
+    used: dict[Node, None] = {}
+    map_nodes(call.kernel, lambda n: used.setdefault(n) or n)
+    assert any(n.op == "eq" and n.shape for n in toposort(used)) is (dtype is DType.U8)

@@ -22,7 +22,18 @@ from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, equal, expected, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis, Guard
-from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, below, parts, reads
+from stack.compiler.graph.expr import (
+    Apply,
+    Constant,
+    Expr,
+    Iota,
+    Read,
+    Select,
+    axes_of,
+    below,
+    parts,
+    reads,
+)
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import BLOCK, SERIAL, Sums, halved
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, near_nbytes, round_up
@@ -130,6 +141,16 @@ class _Strip:
     row: Axis
 
 
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """What is summed where the position along an axis is that of an index."""
+
+    value: Expr
+    index: Expr
+    start: Iota
+    """The position of the axis' first element."""
+
+
 class _Loops:
     def __init__(self, work: Work, emission: Emission, sizes: LoopSizes) -> None:
         self.work, self.emission, self.b, self.sizes = work, emission, emission.b, sizes
@@ -140,7 +161,9 @@ class _Loops:
         axes = self.space.axes
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
         lanes = emission.loops.lanes(emission.info, max(width, 4))
+        self.picked: dict[Node, _Picked] = {}
         self.vector = self._found_vector(lanes) if axes else None
+        self.picked = self._found_picked()
         self.rows = [a for a in self.space.parallel if a is not self.vector]
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         self.turned: Axis | None = None
@@ -293,7 +316,7 @@ class _Loops:
         """How many rows of sums along the vector axis are read side by side, as those of sums down
         columns are; 1 where the kernel is anything else, or rows are few or short."""
         own, v = self.nest.own, self.vector
-        sums = [r for r in own if r.op == "reduce"]
+        sums = [r for r in own if r.op == "reduce" and r not in self.picked]
         alone = self.emission.loops.squares and v in self.space.reduced and not self.inner
         if not (alone and self.rows and all((r in sums) == (self.level[r] == 0) for r in own)):
             return 1
@@ -332,6 +355,32 @@ class _Loops:
         enough = row * prod(a.size for a in self.rows[:-1]) * ceil_div(v.size, self.width)
         fair = enough // (8 * max(1, self.emission.info.limits.instances))
         return next((h for h in (4, 3, 2) if h <= min(most, fair) and row % h == 0), 1)
+
+    def _found_picked(self) -> dict[Node, _Picked]:
+        """The sums along rows of one element each, where a position is that of an index, as a loss
+        has of its classes: the element is read, and no row is gone through for it."""
+        v, found = self.vector, dict[Node, _Picked]()
+        if not (self.emission.loops.squares and v is not None and self.space.reduced == {v}):
+            return found
+        for root, e in self.nest.exprs.items():
+            picked = _as_picked(e, v) if root.op == "reduce" and root["kind"] == "sum" else None
+            if picked is None:
+                continue
+            needed = {r.root for r in reads(e)} & self.nest.own.keys()
+            if all(r.op == "reduce" and r not in found for r in needed):
+                found[root] = picked
+        return found
+
+    def _pick(self, scope: Tiles, picked: _Picked) -> Node:
+        """The element that such a sum has, zero where the index is none of a position. As a sum it
+        is never -0."""
+        v = self.vector
+        assert v is not None
+        at = binary("sub", cast(scope.tile(picked.index), I64), scope.tile(picked.start))
+        inside = binary("and", binary("le", const(0, I64), at), binary("lt", at, v.size))
+        place = binary("max", binary("min", at, v.size - 1), 0)
+        value = Tiles(self.emission, {v: place}, scope.tile_axes, scope).tile(picked.value)
+        return binary("add", where(inside, value, 0), 0)
 
     def _take_turns(self) -> bool:
         """Whether an instance makes each pass over several rows before the next one: what a pass
@@ -1012,10 +1061,16 @@ class _Loops:
 
     def _in_loop(self, root: Node) -> bool:
         """Whether the root is computed inside the loops over the row (a pure row has none)."""
+        if root in self.picked:
+            return False
         return root.op == "reduce" or self.space.is_full(root)
 
     def _compute(self, scope: Tiles, root: Node) -> None:
-        scope.local[root] = scope.root(root, self.work)
+        picked = self.picked.get(root)
+        if picked is None:
+            scope.local[root] = scope.root(root, self.work)
+        else:
+            scope.hold(root, self._pick(scope, picked))
         scope.keep(root, self.work)
 
     def _pass(self, row: Tiles, roots: list[Node]) -> None:
@@ -1136,6 +1191,23 @@ def _along(r: Read, chosen: Axis, v: Axis) -> Read:
         return r
     terms = tuple((v if a is chosen else a, c) for a, c in r.offset.terms)
     return Read(r.dtype, axes_of(offset := Affine(r.offset.const, terms)), r.root, offset, ())
+
+
+def _as_picked(e: Expr, axis: Axis) -> _Picked | None:
+    """The element that a sum of `where(position == index, value, 0)` along an axis has."""
+    if not (isinstance(e, Apply) and e.node.op == "where" and e.dtype.is_float):
+        return None
+    hit, value, rest = e.args
+    none = isinstance(rest, Constant) and rest.value == 0
+    if not (none and isinstance(hit, Apply) and hit.node.op == "eq"):
+        return None
+    for place, index in (hit.args, hit.args[::-1]):
+        if isinstance(place, Iota) and place.dtype.nbytes >= 4 and axis not in index.axes:
+            at = place.value
+            first = Affine(at.const, tuple(x for x in at.terms if x[0] is not axis))
+            if place.dtype.is_int and at.coefficient(axis) == 1 and axis not in axes_of(first):
+                return _Picked(value, index, Iota(I64, axes_of(first), first))
+    return None
 
 
 def _goes_down(at: Affine, row: Axis, v: Axis) -> bool:
