@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from threading import local
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
+from stack.runtime.held import short_turns
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,6 +39,7 @@ class _Begun:
     def __init__(self) -> None:
         self.loads: dict[KernelSource, Future[Loaded]] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._while = ExitStack()
 
     def start(self, source: KernelSource, load: Callable[[], Loaded]) -> None:
         """Load a source in one of the threads. When the interpreter ends there are none to be had,
@@ -51,12 +53,14 @@ class _Begun:
             from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
             self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
+            self._while.enter_context(short_turns())
         return self._pool
 
     def end(self) -> None:
         """Wait until no thread loads; what none has begun with is let go."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        with self._while:
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
 
 
 class _Own(local):

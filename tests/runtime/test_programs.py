@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from hal.core.errors import CompileError
 from hal.core.values import Handle, KernelSource, Program
+from stack.runtime.held import TURN_S
 from stack.runtime.programs import Programs
 
 WRONG = "x" * 9
@@ -90,3 +92,25 @@ def test_what_does_not_build_is_said_where_it_is_asked_for() -> None:
         programs.load([text(1)])
         with pytest.raises(CompileError):
             programs.load([text(len(WRONG))])
+
+
+def test_threads_take_turns_often_while_programs_are_loaded_beside_one() -> None:
+    """A compiler's thread waited for 5 ms whenever it asked for Python: hardly a kernel was
+    compiled before all of a graph's were written."""
+    turns: list[float] = []
+
+    class Counts(Loads):
+        def load(self, source: KernelSource) -> Program:
+            turns.append(sys.getswitchinterval())
+            return super().load(source)
+
+    device: Any = Counts()
+    programs = Programs(device)
+    before = sys.getswitchinterval()
+    with programs.ahead():
+        assert sys.getswitchinterval() == before
+        programs.begin(text(1))
+        held = programs.load([text(1)])
+    assert len(held) == 1
+    assert turns == [pytest.approx(TURN_S)]
+    assert sys.getswitchinterval() == before

@@ -42,10 +42,22 @@ def _initialise() -> None:
 
 def _target_machine() -> Any:
     _initialise()
-    triple = llvm.Target.from_triple(llvm.get_process_triple())
-    return triple.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=_flags(), opt=3, reloc="pic", codemodel="jitdefault"
+    triple, cpu = _host()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=_flags(), opt=3, reloc="pic", codemodel="jitdefault"
     )
+
+
+@cache
+def _host() -> tuple[str, str]:
+    """The triple of this process and the name of its processor."""
+    return llvm.get_process_triple(), llvm.get_host_cpu_name()
+
+
+@cache
+def _layout() -> str:
+    """How memory is laid out for it."""
+    return str(_target_machine().target_data)
 
 
 @cache
@@ -84,16 +96,15 @@ def compile_here(text: str, entry: str) -> bytes:
     # The module goes before its context on every path: the garbage collector would take any order.
     with llvm.create_context() as context, _parsed(text, context) as module:
         module.verify()
-        defined = {
-            f.name: str(f.global_value_type) for f in module.functions if not f.is_declaration
-        }
+        functions = {f.name: f for f in module.functions}
+        declared = {name for name, f in functions.items() if f.is_declaration}
+        defined = functions.keys() - declared
         if entry not in defined:
             text = f"the program defines no function {entry!r}; it defines {sorted(defined)}"
             raise CompileError(text, text)
-        if defined[entry] != _ENTRY_TYPE:
-            text = f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}"
+        if (kind := str(functions[entry].global_value_type)) != _ENTRY_TYPE:
+            text = f"{entry!r} has type {kind}; an entry is {_ENTRY_TYPE}"
             raise CompileError(text, text)
-        declared = {f.name for f in module.functions if f.is_declaration}
         declared |= {g.name for g in module.global_variables if g.is_declaration}
         if unknown := sorted(n for n in declared - _CALLABLE if not n.startswith("llvm.")):
             text = (
@@ -102,8 +113,7 @@ def compile_here(text: str, entry: str) -> bytes:
             )
             raise CompileError(text, text)
         machine = _target_machine()
-        module.triple = llvm.get_process_triple()
-        module.data_layout = str(machine.target_data)
+        module.triple, module.data_layout = _host()[0], _layout()
         # Programs come vectorised, unrolled and with what a loop repeats before it. LLVM's levels
         # find nothing more in them: they took six times as long as these passes, for the same speed
         # of the code and the same bits of its results.
