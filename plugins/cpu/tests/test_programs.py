@@ -100,6 +100,7 @@ ENTRY = "define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {{\n{body}\n  ret void\n
         ('  call void asm sideeffect "nop", ""()', False),
         ("  store i64 0, ptr %a, align 8, !nontemporal !0\n  fence seq_cst", True),
         ("  store i64 0, ptr %a, align 8, !nontemporal !0, !tbaa !0", False),
+        ("  %x = call ptr @llvm.launder.invariant.group.p0(ptr %a)", True),
         ("  %x = call i64 @llvm.x86.rdtsc()", False),
         ("  %x = call <8 x i32> @llvm.x86.avx512.vpdpbusd.25()", False),
     ],

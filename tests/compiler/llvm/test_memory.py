@@ -25,8 +25,9 @@ from hal.tile.build import (
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
+from stack.compiler.text.llvm import render
 from tests.compiler.llvm.agreement import agree
-from tests.compiler.llvm.machine import run
+from tests.compiler.llvm.machine import info, run
 from tests.draw import sample
 
 F = DType.F32
@@ -203,3 +204,21 @@ def test_atomics_on_equal_indices(dtype: DType, kind: str) -> None:
     b.atomic(kind, y, index, b.load(x, 0, (13,), (1,)), binary("lt", arange(13), 11))
     buffers = {"x": numbers(dtype, 13), "y": numbers(dtype, 4)}
     agree(b.kernel(), (1,), buffers)
+
+
+@pytest.mark.parametrize(("strides", "hidden"), [((16, 1), False), ((192, 24), True)])
+def test_bases_of_many_scattered_elements_are_hidden_from_the_reduction_of_strength(
+    strides, hidden
+) -> None:
+    """It took most of the time that such kernels took to compile, for the same code."""
+    b = Builder("scattered")
+    x, y = b.buffer("x", F), b.buffer("y", F, writes=True)
+
+    def step(i: Node) -> None:
+        tile = b.load(x, add(mul(binary("div", i, 2), 3), i), (4, 8), strides)
+        b.store(y, mul(i, 32), tile, (8, 1))
+
+    b.loop(0, 4, 1, step)
+    kernel = b.kernel()
+    agree(kernel, (1,), {"x": numbers(F, 800), "y": np.zeros(128, np.float32)})
+    assert ("llvm.launder" in render(kernel, info()).text) is hidden

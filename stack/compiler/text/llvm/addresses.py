@@ -8,7 +8,7 @@ from hal.core.facts import dataclass
 from hal.tile.kernel import Access
 from hal.tile.node import Node
 from stack.compiler.text.llvm.bounds import bounds
-from stack.compiler.text.llvm.tiles import TileValues
+from stack.compiler.text.llvm.tiles import TileValues, rows
 from stack.compiler.text.llvm.types import memory, vector
 
 
@@ -32,12 +32,22 @@ def _indices(shape: tuple[int, ...], row: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _base(t: TileValues, access: Access) -> str:
+_MANY = 16
+"""Addresses from which on LLVM is not shown what a block's base is computed from. Its reduction of
+strength weighs against one another all ways to step to each of them from pass to pass of a loop:
+that took ten times as long as all else of such a kernel, for the same code."""
+
+
+def _base(t: TileValues, access: Access, count: int) -> str:
+    """The pointer to a block's first element, from which `count` others are reached."""
     kind = memory(access.memory.dtype)
     pointer = t.env.pointers[access.memory.name]
 
     def make() -> str:
-        return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {t.scalar(access.offset)}")
+        found = t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {t.scalar(access.offset)}")
+        if count < _MANY:
+            return found
+        return t.out.call("llvm.launder.invariant.group.p0", "ptr", ("ptr", found))
 
     return t.once(("base", pointer, kind, access.offset), make)
 
@@ -55,10 +65,16 @@ def address(t: TileValues, access: Access, shape: tuple[int, ...], row: int, col
             near += i * fixed
         elif i:
             far.append((i, stride))
-    pointer = _base(t, access)
+    pointer = _base(t, access, _scattered(access, shape))
     for i, stride in far:
         pointer = _stepped(t, pointer, kind, stride, i)
     return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {near}") if near else pointer
+
+
+def _scattered(access: Access, shape: tuple[int, ...]) -> int:
+    """The loads or stores of a block that takes one for each element."""
+    apart = shape and constant_of(access.strides[-1]) not in (0, 1)
+    return rows(shape) * shape[-1] if apart else 1
 
 
 def _stepped(t: TileValues, pointer: str, kind: str, stride: Node, times: int) -> str:

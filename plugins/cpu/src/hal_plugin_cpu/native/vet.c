@@ -27,7 +27,8 @@ static const char *const WORDS[] = {
 
 static const char *const INTRINSICS[] = {
     "abs", "bitreverse", "bswap", "ceil", "copysign", "cos", "ctlz", "ctpop", "cttz", "exp", "exp2", "fabs", "floor",
-    "fma", "fmuladd", "fptosi.sat", "fptoui.sat", "log", "log10", "log2", "masked.gather", "masked.load", "masked.store", "maximum",
+    "fma", "fmuladd", "fptosi.sat", "fptoui.sat", "launder.invariant.group", "log", "log10", "log2", "masked.gather", "masked.load",
+    "masked.store", "maximum",
     "maxnum", "memcpy", "memmove", "memset", "minimum", "minnum", "nearbyint", "pow", "powi", "prefetch", "rint", "round",
     "roundeven", "sin", "smax", "smin", "sqrt", "tanh", "trunc", "umax", "umin",
 };
