@@ -11,6 +11,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr.index import getitem
 from stack.ops.error import GraphError
+from stack.recorder.kin import one
 from stack.recorder.window import Step, Window, steps_between
 
 
@@ -27,7 +28,7 @@ class Move:
     def of(whole: Node, part: Node) -> Move:
         steps = steps_between(whole, part)
         shown = None if steps is None else Window.whole(whole.shape).through(steps)
-        return Move(steps, shown, part.type)
+        return Move(steps, shown, one(part.type))
 
 
 known_moves: dict[Hashable, tuple[bool, tuple[Move, ...]]] = {}
@@ -118,7 +119,7 @@ def _cut(type: Type, place: Any) -> Move | None:
     if kept != cut:
         steps.append(Step("reshape", tuple(kept), ()))
     found = tuple(steps)
-    return Move(found, Window.whole(shape).through(found), type.with_shape(kept))
+    return Move(found, Window.whole(shape).through(found), one(type.with_shape(kept)))
 
 
 _kind = type

@@ -21,7 +21,18 @@ from typing import Any, NamedTuple
 from hal.core.facts import dataclass
 from hal.tile.node import Node, Type, substitute
 from stack import ops as g
-from stack.recorder.kin import RULES, Inference, Kin, Row, Scalar, Seen, apart, axes, values_of
+from stack.recorder.kin import (
+    RULES,
+    Inference,
+    Kin,
+    Row,
+    Scalar,
+    Seen,
+    apart,
+    axes,
+    one,
+    values_of,
+)
 from stack.recorder.window import Window
 from stack.runtime.plan import Bound, Plan
 
@@ -523,6 +534,7 @@ class Tape:
     def add(self, key: Key, type: Type) -> int:
         """The number of what is known to be of this type."""
         point = self.at.next.get(key) if self.kin is None else None
+        type = one(type)
         if point is not None:
             self.at = point
         elif self.kin is None and not self._is_kin(key):
@@ -579,7 +591,7 @@ class Tape:
         made, checks = self.tree.explore(run)
         if not (isinstance(made, Node) and _is_recorded(operation, made)):
             return Seen(None)
-        return Seen(made.type, checks)
+        return Seen(one(made.type), checks)
 
     def _grow(self, key: Key, type: Type | Types | None) -> Point:
         found = self.at.next[key] = Point(type, where=self.tree.where())

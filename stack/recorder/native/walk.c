@@ -139,6 +139,7 @@ enum { MOST = 4096 }; /* entries of each memory below */
 static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
 static PyObject *of_lengths; /* operations on lists, by how many values these are */
 static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
+static PyObject *moves_near; /* `moves` by the addresses of types, with these */
 static PyObject *told; /* what `told` of kin tells of windows, by their addresses, with them */
 static PyObject *empty;
 static allocfunc allocate;
@@ -1069,33 +1070,54 @@ done:
  * shows one window, with an exception where looking failed. */
 static PyObject *known_move(PyObject *x, PyObject *expression, PyObject *const *args, Py_ssize_t count)
 {
-    PyObject *type, *key, *found;
+    PyObject *type, *key = NULL, *near = NULL, *place, *found, *entry, *moved = NULL;
     if (AT(x, cell.link) == Py_None && AT(x, cell.recording) == Py_None && AT(x, cell.part) == Py_None) {
         if (AT(x, cell.node) == NULL)
             return NULL;
         type = AT(AT(x, cell.node), node.type);
     } else
         type = AT(x, cell.shown);
-    if ((key = PyTuple_New(count + 2)) == NULL)
-        return NULL;
-    Py_INCREF(expression);
-    PyTuple_SetItem(key, 0, expression);
     Py_INCREF(type);
-    PyTuple_SetItem(key, 1, type);
+    if ((place = PyLong_FromVoidPtr(type)) == NULL || (near = PyTuple_New(count + 2)) == NULL)
+        goto done;
+    Py_INCREF(expression);
+    PyTuple_SetItem(near, 0, expression);
+    Py_INCREF(place);
+    PyTuple_SetItem(near, 1, place);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *one = plain(args[i]);
-        if (one == NULL) {
-            Py_DECREF(key);
-            return NULL;
-        }
-        PyTuple_SetItem(key, i + 2, one);
+        if (one == NULL)
+            goto done;
+        PyTuple_SetItem(near, i + 2, one);
+    }
+    if ((found = PyDict_GetItemWithError(moves_near, near)) != NULL) {
+        moved = PyTuple_GetItem(found, 1);
+        goto done;
+    }
+    if (PyErr_Occurred() || (key = PyTuple_New(count + 2)) == NULL)
+        goto done;
+    for (Py_ssize_t i = 0; i < count + 2; i++) {
+        PyObject *one = i == 1 ? type : PyTuple_GetItem(near, i);
+        Py_INCREF(one);
+        PyTuple_SetItem(key, i, one);
     }
     found = PyDict_GetItemWithError(moves, key);
-    Py_DECREF(key);
-    PyObject *moved = found ? PyTuple_GetItem(found, 1) : NULL;
+    moved = found ? PyTuple_GetItem(found, 1) : NULL;
     if (moved == NULL || PyTuple_GetItem(found, 0) != Py_True || (moved = PyTuple_GetItem(moved, 0)) == NULL ||
-        AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0)
-        return NULL;
+        AT(moved, move.steps) == Py_None || PyTuple_Size(AT(moved, move.steps)) == 0) {
+        moved = NULL;
+        goto done;
+    }
+    if (PyDict_Size(moves_near) >= MOST)
+        PyDict_Clear(moves_near);
+    if ((entry = PyTuple_Pack(2, type, moved)) == NULL || PyDict_SetItem(moves_near, near, entry) < 0)
+        moved = NULL;
+    Py_XDECREF(entry);
+done:
+    Py_XDECREF(key);
+    Py_XDECREF(near);
+    Py_XDECREF(place);
+    Py_DECREF(type);
     return moved;
 }
 
@@ -1271,8 +1293,9 @@ PyMODINIT_FUNC PyInit__walk(void)
     of_lengths = PyDict_New();
     throughs = PyDict_New();
     told = PyDict_New();
+    moves_near = PyDict_New();
     empty = PyTuple_New(0);
-    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !empty)
+    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !moves_near || !empty)
         return NULL;
     return PyModule_Create(&definition);
 }

@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import ne
 from typing import Any
 
 from hal.core.errors import InvalidCall
@@ -56,12 +57,13 @@ class Graphs:
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
         try:
-            if not all(type(c) is LaunchCommand for c in commands):
+            if not {*map(type, commands)} <= {LaunchCommand}:
                 outline = _Outline(commands)
             else:
-                key = tuple([(id(c.launchable.native), c.after) for c in commands])  # type: ignore[union-attr]
+                natives = [c.launchable.native for c in commands]  # type: ignore[union-attr]
+                key = *map(id, natives), *[c.after for c in commands]
                 found = self._outlines.pop(key, None)
-                if found is None or not found.is_of(commands):
+                if found is None or not found.is_of(natives):
                     found = _Outline(commands)
                 self._outlines[key] = found
                 while len(self._outlines) > OUTLINES:
@@ -128,21 +130,20 @@ class _Outline:
             self._launchables = [weakref.ref(c.launchable.native) for c in launches]
         self._buffers = [(s, p, p.kind is ParamKind.BUFFER) for s, p in self.natives]
 
-    def is_of(self, commands: Sequence[Command]) -> bool:
-        """Whether these launches are the ones that it was made of, and not others in the place of
-        some that are gone."""
-        found = [c.launchable.native for c in commands if isinstance(c, LaunchCommand)]
-        return [ref() for ref in self._launchables] == found
+    def is_of(self, natives: list[Bound]) -> bool:
+        """Whether these launchables are the ones that it was made of, and not others in the place
+        of some that are gone."""
+        return [ref() for ref in self._launchables] == natives
 
     def with_grids(self, commands: Sequence[Command]) -> Any:
         """The native commands, with the grids of these."""
         found = self._commands
-        if self._launchables and [c.grid for c in commands] != self._grids:  # type: ignore[union-attr]
+        grids = [c.grid for c in commands] if self._launchables else self._grids  # type: ignore[union-attr]
+        if grids != self._grids:
             found = ffi.new("hc_command[]", len(commands))
             ffi.memmove(found, self._commands, ffi.sizeof(found))
-            for i, (command, grid) in enumerate(zip(commands, self._grids, strict=True)):
-                if command.grid != grid:  # type: ignore[union-attr]
-                    found[i].grid = command.grid  # type: ignore[union-attr]
+            for i in [i for i, other in enumerate(map(ne, grids, self._grids)) if other]:
+                found[i].grid = grids[i]
         return found
 
     def values(self, slots: Sequence[Argument]) -> list[tuple[Any, int]]:
