@@ -197,7 +197,7 @@ class Tensor(Cell, Operators, metaclass=_TensorType):
 
     @grad.setter
     def grad(self, gradient: Tensor | None) -> None:
-        trace = tracing()
+        trace = tracing() if under_way else None
         if trace is not None and self.serial < trace.born:
             trace.gradients[self] = gradient
         elif gradient is not self._grad:
@@ -1145,7 +1145,7 @@ def _shown(x: Tensor, move: Move, tracked: builtins.bool, refusal: str) -> Tenso
     shown = move.shown
     if x.link is not None:
         source, window = _place(x)
-        shown = window.through(move.steps or ())
+        shown = walk.through(window, move)
         if not (refusal or x.link.cut):
             refusal = x.link.refusal
     if shown is None:

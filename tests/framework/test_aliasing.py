@@ -91,6 +91,16 @@ def test_no_part_of_an_expanded_tensor_is_written(view):
         view(wide).add_(1)
 
 
+@pytest.mark.parametrize("place", [[0, 2], [2, 1, 0], (slice(None), [2, 0]), ([0, 2], [1, 0])])
+def test_what_lists_choose_of_a_window_is_written_there_alone(place):
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    x, truth = ht.tensor(data), torch.tensor(data)
+    new = -truth[1:][place] - 1
+    x[1:][place] = ht.tensor(new.numpy()) * 1
+    truth[1:][place] = new
+    np.testing.assert_array_equal(x.numpy(), truth.numpy())
+
+
 def test_steps_are_found_between_values():
     x = ht.zeros(2, 3)
     y = x.t()[1:]

@@ -920,6 +920,8 @@ left:
 /* `window.through(steps of the move)`, remembered. A new reference. */
 static PyObject *through(PyObject *window, PyObject *moved)
 {
+    if (AT(moved, move.steps) == Py_None)
+        Py_RETURN_NONE;
     PyObject *a = PyLong_FromVoidPtr(window), *b = PyLong_FromVoidPtr(moved);
     PyObject *key = a && b ? PyTuple_Pack(2, a, b) : NULL, *found = NULL, *held, *entry;
     Py_XDECREF(a);
@@ -941,6 +943,11 @@ static PyObject *through(PyObject *window, PyObject *moved)
     }
     Py_DECREF(key);
     return found;
+}
+
+static PyObject *through_a_move(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    return through(args[0], args[1]);
 }
 
 /* Note among the windows on a cell one more. */
@@ -1270,6 +1277,8 @@ static PyMethodDef methods[] = {
      "known(expression, *operands) -> tensor; None where it is not for a tape, NotImplemented for other operands"},
     {"number", (PyCFunction)(void (*)(void))number_of, METH_FASTCALL,
      "number(recording, cell) -> number: as CellTape.number"},
+    {"through", (PyCFunction)(void (*)(void))through_a_move, METH_FASTCALL,
+     "through(window, move) -> what the move's steps show of what the window shows, or None"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
      "view(expression, tensor, *arguments) -> window, or None where Python decides"},
     {"write", (PyCFunction)(void (*)(void))write_part, METH_FASTCALL,
