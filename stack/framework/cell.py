@@ -584,8 +584,8 @@ def place(cell: Cell, part: Part, type: Type) -> None:
         rebind(cell, part.window.read(part.whole.node))
         return
     with store.lock:
-        note_change(cell)
         if under_way:
+            note_change(cell)
             cell.node = part.window.read(part.whole.node)
             cell.part = None
             owners[cell.node] = weakref.ref(cell)
@@ -594,8 +594,10 @@ def place(cell: Cell, part: Part, type: Type) -> None:
                 del cell.node
             cell.part, cell.shown = part, type
         cell.owns, cell.recording = True, None
-        stale(cell)
-        cell.settled()
+        if cell._windows:
+            stale(cell)
+        if cell._waits is not None:
+            cell.settled()
 
 
 def outlive_traces(cell: Cell) -> None:

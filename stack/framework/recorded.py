@@ -753,7 +753,8 @@ class CellTape:
         cell.node, cell.recording, cell.owns = leaf, None, True
         owners[leaf] = weakref.ref(cell)
         self.tape.leaves[leaf] = self._stopped.get(n, n)
-        stale(cell)
+        if cell._windows:
+            stale(cell)
 
     def value(self, cell: Cell) -> Node | None:
         """The leaf with a cell's value, where that was computed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from hal.core.values import Argument, Graph, Grid, HostMemory, Launchable, Point, Region, Waits
 from stack.runtime.placement import BufferRange
@@ -131,4 +131,13 @@ def chosen(places: Sequence[BufferRange]) -> Callable[[Regions], Sequence[Region
     """A function that gives the regions of the places; a quick one where all are whole arrays."""
     if len(places) > 1 and all(p.whole for p in places):
         return itemgetter(*[p.argument for p in places])
-    return lambda regions: [region_of(p, regions) for p in places]
+    given: Any = [(p.argument, -1 if p.whole else p.offset, p.nbytes) for p in places]
+
+    def regions_of(regions: Regions) -> list[Region]:
+        return [
+            whole if offset < 0 else Region(whole.buffer, whole.offset + offset, nbytes)
+            for argument, offset, nbytes in given
+            for whole in (regions[argument],)
+        ]
+
+    return regions_of
