@@ -168,8 +168,11 @@ def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: lis
 
 def _folds(info: DeviceInfo, templates: Templates) -> tuple[Pass, ...]:
     """What finds a target's own operators in a graph."""
-    cores = max(1, info.limits.instances)
-    return (partial(fold_gradients, cores=cores),) if templates.gradients else ()
+    return (partial(fold_gradients, cores=_cores(info)),) if templates.gradients else ()
+
+
+def _cores(info: DeviceInfo) -> int:
+    return max(1, info.limits.instances)
 
 
 def folded(request: GraphRequest, info: DeviceInfo, templates: Templates) -> GraphRequest:
@@ -190,7 +193,9 @@ def order_clusters(
     whole: set[int] = set()
     while True:
         in_part = partial(overwriting, updates=targets, whole=whole)
-        prepared = prepare(request, passes(*_folds(info, templates), last=(in_part,)))
+        prepared = prepare(
+            request, passes(*_folds(info, templates), last=(in_part,), cores=_cores(info))
+        )
         if templates.attention is not None and not has_gradients(prepared.outputs):
             found = fold(prepared.outputs, suits=lambda n: templates.suits(n, info))
             prepared = replace(prepared, outputs=found)

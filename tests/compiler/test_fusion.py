@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from hal.tile import evaluate
 from hal.tile.node import Type
 from stack import ops as g
 from stack.framework.reverse import gradients
-from tests.compiler.lowered import check
+from tests.compiler.lowered import SIMD, check, run_lowered
 from tests.compiler.models import arrays, attention, grown, layer_norm, softmax, source
 
 F = DType.F32
@@ -68,6 +70,18 @@ def test_a_layers_gradient_is_added_to_one_that_is_there_as_it_is_computed() -> 
 def test_long_reductions_go_in_steps(shape: tuple[int, ...]) -> None:
     x = source(0, *shape)
     check([g.reduce("sum", x, tuple(range(len(shape)))), g.reduce("max", x, (0,))], [x], arrays(x))
+
+
+@pytest.mark.parametrize(("rows", "cores", "kernels"), [(64, 2, 1), (8, 2, 3), (64, 64, 3)])
+def test_rows_enough_for_all_cores_are_reduced_in_one_step(rows: int, cores: int, kernels: int):
+    """What is computed of a row is then computed where it is read, as of a group's norm."""
+    x = source(0, rows, 2048)
+    apart = g.sub(x, g.expand(g.reduce("sum", x, (1,)), x.shape))
+    info = replace(SIMD, limits=replace(SIMD.limits, instances=cores))
+    (found,), program = run_lowered([apart], [x], arrays(x), info=info)
+    (values,) = arrays(x)
+    np.testing.assert_allclose(found, values - values.sum(1, keepdims=True), 1e-4, 1e-3)
+    assert len(program.calls) == kernels
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -39,7 +39,7 @@ def keeps_meaning(
         for found, wanted, most in zip(interpret(outputs, inputs), expected, near, strict=True):
             assert found.dtype == wanted.dtype
             exact, other = wanted.astype(np.float64), found.astype(np.float64)
-            np.testing.assert_allclose(other, exact, most, most, err_msg=run.__name__)
+            np.testing.assert_allclose(other, exact, most, most, err_msg=str(run))
     return outputs
 
 
