@@ -243,8 +243,8 @@ class CellTape:
 
     __slots__ = (
         *("__weakref__", "_adopted", "_cells", "_constants", "_context", "_ended", "_formed"),
-        *("_known", "_looked", "_others", "_parts", "_rest", "_serial", "_steps", "_stopped"),
-        *("device", "engine", "leaves", "room", "tape", "tracked"),
+        *("_known", "_looked", "_new", "_others", "_parts", "_rest", "_serial", "_steps"),
+        *("_stopped", "device", "engine", "leaves", "room", "tape", "tracked"),
     )
 
     def __init__(self, device: str) -> None:
@@ -271,6 +271,7 @@ class CellTape:
         self._constants: set[int] = set()
         self._formed: dict[Node, int] = {}
         self._others: WeakSet[Node] = WeakSet()
+        self._new: WeakSet[Node] = WeakSet()
         self._serial = next(_serials)
         self._adopted: dict[CellTape, dict[int, int]] = {}
         self.leaves: dict[int, weakref.ref[Cell]] = {}
@@ -341,6 +342,8 @@ class CellTape:
         n = self._formed.get(node)
         if n is not None:
             return n
+        if node in self._new:
+            return -1
         found = _form(node, self._others)
         if found is None:
             self._others.add(node)
@@ -351,6 +354,7 @@ class CellTape:
         if len(forms) > MOST_FORMS:
             forms.popitem(last=False)
         if first == self._serial:
+            self._new.add(node)  # whoever asks again need not hear it from all behind it
             return -1
         n = self._formed[node] = self.tape.append(found)
         self._constants.add(n)

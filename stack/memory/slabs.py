@@ -14,8 +14,8 @@ S = TypeVar("S")
 ASIDE_NBYTES = 1 << 16
 """Blocks of so many bytes and less may be set aside when they come back."""
 
-ASIDE = 8
-"""How many blocks of one size are set aside at most."""
+ASIDE = 64
+"""How many blocks of one size are set aside at most: a step gives back its gradients together."""
 
 
 class SlabBlock(Generic[S]):

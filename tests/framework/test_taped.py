@@ -357,3 +357,14 @@ def test_what_is_under_autocast_is_on_the_tape_as_it_is_there(dtype):
         (wanted * torch.nn.functional.linear(torch.tensor(data), v)).sum().backward()
         np.testing.assert_allclose(z.detach().numpy(), wanted.detach().float().numpy(), atol=2e-2)
         np.testing.assert_allclose(w.grad.numpy(), v.grad.numpy(), atol=4e-2)
+
+
+def test_a_form_that_is_new_is_looked_at_once(x, monkeypatch):
+    looked, form = [], recorded._form
+    monkeypatch.setattr(recorded, "_form", lambda *args: looked.append(args) or form(*args))
+    for turn in range(2):
+        twice = ht.ones(3, 4) * (2.5 + turn)  # follows from nothing
+        looked.clear()
+        found = [x + twice for _ in range(5)]
+        assert len(looked) <= 1
+        np.testing.assert_array_equal(found[-1].numpy(), DATA + 2.5 + turn)
