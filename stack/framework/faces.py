@@ -125,6 +125,8 @@ def expose(public: Public) -> None:
         setattr(Operators, name, plain)
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not kwargs:
+            return self._change(expression, *args)
         given = {named.get(name, name): value for name, value in kwargs.items()}
         return self._change(expression, *args, **given)
 

@@ -504,6 +504,11 @@ class CellTape:
             cell, whole = link.source, self.number(link.source)
             n = self.tape.append((write, whole, n, link.window))
             assert min(whole, n) >= 0, "what a window shows is on the tape, so its source is"
+        walk.overwrite(self, cell, n)
+
+    def overwritten(self, cell: Cell, n: int) -> None:
+        """Give a cell that is no window that value: the meaning of what is compiled, which comes
+        here where something is not as usual."""
         with store.lock:  # in between it has no node and is on no tape
             if cell.recording is None:
                 cell.settled()

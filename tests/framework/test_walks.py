@@ -39,6 +39,7 @@ def leave_to_python(monkeypatch):
     monkeypatch.setattr(walk, "view", lambda expression, x, *args: None)
     monkeypatch.setattr(walk, "write", lambda expression, x, place, value: False)
     monkeypatch.setattr(walk, "operate", CellTape.operated)
+    monkeypatch.setattr(walk, "overwrite", CellTape.overwritten)
 
 
 def recorded():

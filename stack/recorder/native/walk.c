@@ -146,7 +146,7 @@ static allocfunc allocate;
 static newfunc make_tuple;
 
 static PyObject *a_numbered, *a__number, *a__stop, *a_acquire, *a_append, *a__appended, *a_dtype, *a_give,
-    *a_is_float, *a__let_go, *a_lock, *a_overwrite, *a_put, *a_recordings, *a_release, *a_start, *a_step, *a_stop,
+    *a_is_float, *a__let_go, *a_lock, *a_overwritten, *a_put, *a_recordings, *a_release, *a_start, *a_step, *a_stop,
     *a_through;
 static const struct {
     const char *text;
@@ -163,7 +163,7 @@ static const struct {
     {"is_float", &a_is_float},
     {"_let_go", &a__let_go},
     {"lock", &a_lock},
-    {"overwrite", &a_overwrite},
+    {"overwritten", &a_overwritten},
     {"put", &a_put},
     {"recordings", &a_recordings},
     {"release", &a_release},
@@ -1027,7 +1027,7 @@ static int is_seen_through_nothing(PyObject *x)
     return 1;
 }
 
-/* As `CellTape.overwrite` of a cell that is no window: who looks from another thread finds it as it was,
+/* As `CellTape.overwritten`: who looks from another thread finds it as it was,
  * or as it is then. */
 static int overwrite(PyObject *own, PyObject *x, Py_ssize_t n)
 {
@@ -1062,7 +1062,7 @@ static int overwrite(PyObject *own, PyObject *x, Py_ssize_t n)
         goto done;
     }
     Py_DECREF(none);
-    none = done > 0 ? NULL : !is_usual ? PyObject_CallMethodObjArgs(own, a_overwrite, x, place, NULL)
+    none = done > 0 ? NULL : !is_usual ? PyObject_CallMethodObjArgs(own, a_overwritten, x, place, NULL)
                                        : PyObject_CallFunctionObjArgs(stale, x, NULL);
     done = done > 0 || none != NULL ? 0 : -1;
     Py_XDECREF(none);
@@ -1071,6 +1071,14 @@ done:
     Py_XDECREF(ref);
     Py_XDECREF(place);
     return done;
+}
+
+static PyObject *overwrite_cell(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t n = PyLong_AsSsize_t(args[2]);
+    if ((n == -1 && PyErr_Occurred()) || overwrite(args[0], args[1], n) < 0)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* The `Move` that an expression makes of values of x's type. Borrowed; NULL where it is none that
@@ -1277,6 +1285,8 @@ static PyMethodDef methods[] = {
      "known(expression, *operands) -> tensor; None where it is not for a tape, NotImplemented for other operands"},
     {"number", (PyCFunction)(void (*)(void))number_of, METH_FASTCALL,
      "number(recording, cell) -> number: as CellTape.number"},
+    {"overwrite", (PyCFunction)(void (*)(void))overwrite_cell, METH_FASTCALL,
+     "overwrite(recording, cell, number): as CellTape.overwritten"},
     {"through", (PyCFunction)(void (*)(void))through_a_move, METH_FASTCALL,
      "through(window, move) -> what the move's steps show of what the window shows, or None"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
