@@ -145,6 +145,15 @@ def test_words_that_llvm_does_not_know_are_refused_at_once(rig, word, monkeypatc
     assert caught.value.line == 3
 
 
+def test_code_does_not_follow_from_what_the_thread_compiled_before(texts):
+    """One target machine compiles all of a thread's programs."""
+    order = [*texts, *reversed(texts)]
+    codes = [jit.compile_here(texts[name], name) for name in order]
+    assert codes == codes[::-1]
+    with ThreadPoolExecutor(1) as others:
+        assert others.submit(jit.compile_here, texts[order[0]], order[0]).result(60) == codes[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "body",

@@ -48,6 +48,22 @@ def _target_machine() -> Any:
     )
 
 
+class _Own(threading.local):
+    """Of each thread: a target machine, whose tables take longer to make than a small kernel."""
+
+    machine: Any = None
+
+
+_own = _Own()
+
+
+def _own_machine() -> Any:
+    """This thread's machine, which no other may use."""
+    if _own.machine is None:
+        _own.machine = _target_machine()
+    return _own.machine
+
+
 @cache
 def _host() -> tuple[str, str]:
     """The triple of this process and the name of its processor."""
@@ -112,7 +128,7 @@ def compile_here(text: str, entry: str) -> bytes:
                 f"memcpy, memmove and memset may be called"
             )
             raise CompileError(text, text)
-        machine = _target_machine()
+        machine = _own_machine()
         module.triple, module.data_layout = _host()[0], _layout()
         # Programs come vectorised, unrolled and with what a loop repeats before it. LLVM's levels
         # find nothing more in them: they took six times as long as these passes, for the same speed
