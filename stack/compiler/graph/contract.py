@@ -278,6 +278,12 @@ class _Operands:
         make one of each phase, and to bring the results in order."""
         if not strided or any(o.dilation > 1 or o.stride > o.element.size for o in strided):
             return False
+        # Few rows of windows, each by one column of weights, are sums; phases as columns would
+        # make a small product of each.
+        columns = prod(n for a, n in self.weights.sizes.items() if a not in self.batch)
+        rows = prod(o.stop - o.start for o in strided) // prod(o.stride for o in strided)
+        if columns == prod(o.element.size for o in strided) and hint(rows) < ROWS:
+            return True
         if not is_fixed(self.count) or self.count < MANY:
             return False
         shifts = [(-o.start % o.stride, o) for o in strided]

@@ -239,8 +239,8 @@ class _Loops:
         taps that divide a vector are as fast along them."""
         axes, own = self.space.axes, self.nest.own
         last = axes[-1]
-        full = any(self._in_loop(r) and r.op != "reduce" for r in own)
-        if not self.emission.loops.squares or (self.space.reduced and full):
+        stored = any(self._in_loop(r) and r.op != "reduce" for r in own)
+        if not self.emission.loops.squares or (self.space.reduced and stored):
             return last
         if not (is_fixed(last.size) and last.size < lanes):
             return last
@@ -248,14 +248,17 @@ class _Loops:
             return last
         found = [r.offset for e in self.nest.exprs.values() for r in reads(e)] + [*own.values()]
         reduced = [a for a in axes if a in self.space.reduced]
-        for apart, those in ((NEAR, self.space.parallel), (1, reduced)):
-            for axis in reversed(those):
-                steps = [at.coefficient(axis) for at in found]
-                if hint(axis.size) < lanes or not all(map(is_fixed, steps)):
-                    continue
-                if 0 < max(map(abs, steps)) <= apart:
-                    return axis
-        return last
+        near = [
+            axis
+            for apart, those in ((NEAR, self.space.parallel), (1, reduced))
+            for axis in reversed(those)
+            if all(is_fixed(at.coefficient(axis)) for at in found)
+            and 0 < max(abs(at.coefficient(axis)) for at in found) <= apart
+        ]
+        full = (axis for axis in near if hint(axis.size) >= lanes)
+        # Rows of small images leave lanes empty, but more than taps do.
+        small = (axis for axis in near if hint(axis.size) > last.size)
+        return next(full, None) or next(small, None) or last
 
     @property
     def vector_parallel(self) -> bool:
@@ -346,15 +349,17 @@ class _Loops:
         """How many rows of sums over windows are added up side by side: the additions of one wait
         for each other; 1 where the kernel is anything else."""
         v = self.vector
-        if v is None or self.streams or not self._are_taps(INSIDE) or self._known_guards():
+        if v is None or self.streams or not self._are_taps(INSIDE):
             return 1
         long = prod(a.size for a in self.inner) >= CHAIN
         if not (long and self.rows and is_fixed(v.size) and is_fixed(self.rows[-1].size)):
             return 1
+        if self._known_guards() and self.width < v.size:  # rows have parts that no edge cuts
+            return 1
         row, most = self.rows[-1].size, STACKED * lanes // self.width
         enough = row * prod(a.size for a in self.rows[:-1]) * ceil_div(v.size, self.width)
         fair = enough // (8 * max(1, self.emission.info.limits.instances))
-        return next((h for h in (4, 3, 2) if h <= min(most, fair) and row % h == 0), 1)
+        return next((h for h in (7, 5, 4, 3, 2) if h <= min(most, fair) and row % h == 0), 1)
 
     def _found_picked(self) -> dict[Node, _Picked]:
         """The sums along rows of one element each, where a position is that of an index, as a loss
@@ -471,11 +476,26 @@ class _Loops:
         with self.b.when(binary("eq", inside, const(False, DType.BOOL))):
             self._passes(cut)
 
+    def _guards(self) -> dict[Guard, None]:
+        """All guards of what is computed."""
+        every = [e for root in self.nest.exprs.values() for e in parts(root)]
+        return dict.fromkeys(g for e in every if isinstance(e, Read | Select) for g in e.guards)
+
     def _known_guards(self) -> tuple[Guard, ...]:
         """The guards that follow from where an element is."""
-        every = [e for root in self.nest.exprs.values() for e in parts(root)]
-        found = dict.fromkeys(g for e in every if isinstance(e, Read | Select) for g in e.guards)
+        found = self._guards()
         return tuple(g for g in found if all(a.source is None for a, _ in g.value.terms))
+
+    def _are_windows(self) -> bool:
+        """Whether neighbours along the vector axis share elements of what is summed."""
+        v = self.vector
+        found = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
+        return any(
+            0 < abs(hint(at.coefficient(a))) < abs(hint(at.coefficient(v) * v.size))
+            for at in found
+            for a in self.inner
+            if v is not None
+        )
 
     def _squares(self, scope: Tiles, v: Axis, turned: Axis, blocks: Axis) -> None:
         """A block of tiles, along the vector axis first: what is written of a row lies in one piece
@@ -1079,7 +1099,9 @@ class _Loops:
         shape = (*row.shape, self.width) if vector_reduced else row.shape
         neutral = tuple(_neutral(r, shape) for r in sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
-        written = self._are_taps(INSIDE if row.holding else TAPS)
+        # Without masks the text is short.
+        uncut = self._are_windows() if row.holding.issuperset(self._guards()) else False
+        written = self._are_taps(INSIDE if uncut else TAPS)
         accumulators = Sums(neutral, combine, self._serial(sums), written=written)
 
         def block(scope: Tiles, acc: Sequence[Node]) -> list[Node]:

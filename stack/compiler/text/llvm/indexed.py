@@ -55,10 +55,10 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
     if width > 1 and s.memory.dtype.nbytes >= 4:
-        if rows(s.index.shape) == 1 and s.index.dtype is DType.I64 and s.other is None:
-            line = line_of(t, s.index)
+        if s.index.dtype is DType.I64 and s.other is None:
+            line = line_of(t, s.index, row)
             if line is not None and 1 <= line[1] <= NEAR:
-                return _gather_near(t, s, piece, *line)
+                return _gather_near(t, s, row, piece, *line)
         kind, pointers = vector(scalar, width), vector("ptr", width)
         wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
         base = t.env.pointers[s.memory.name]
@@ -87,13 +87,13 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     return from_elements(t, scalar, elements)
 
 
-def _gather_near(t: TileValues, s: Gather, piece: int, first: str, step: int) -> str:
+def _gather_near(t: TileValues, s: Gather, row: int, piece: int, first: str, step: int) -> str:
     """A piece of elements that lie near each other."""
     width = t.widths(s.result)[piece]
     place = t.out.put(f"add i64 {first}, {piece * t.lanes * step}")
     kind, base = memory(s.memory.dtype), t.env.pointers[s.memory.name]
     pointer = t.out.put(f"getelementptr {kind}, ptr {base}, i64 {place}")
-    mask = None if s.mask is None else t.piece(broadcast(s.mask, s.index.shape), 0, piece)
+    mask = None if s.mask is None else t.piece(broadcast(s.mask, s.index.shape), row, piece)
     return load_near(t, s.memory.dtype, pointer, mask, width, step)
 
 

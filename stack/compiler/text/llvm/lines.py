@@ -23,10 +23,10 @@ _FAR = 1 << 16
 """The most that positions grow by for 32 bits to hold those of a row."""
 
 
-def line_of(t: TileValues, index: Node) -> tuple[str, int] | None:
-    """The first of i64 indices in a row that grow by the same step, and the step."""
+def line_of(t: TileValues, index: Node, row: int) -> tuple[str, int] | None:
+    """The first of i64 indices in a row of a tile that grow by the same step, and the step."""
     step = _step(t, index)
-    return None if step is None else (_first(t, index), step)
+    return None if step is None else (_first(t, index, row), step)
 
 
 def _step(t: TileValues, index: Node) -> int | None:
@@ -39,6 +39,8 @@ def _step(t: TileValues, index: Node) -> int | None:
         return _step(t, index.srcs[0]) if exact and _extent(t, index.srcs[0]) < _NARROW else None
     if index.op not in ("add", "mul", "broadcast", "reshape"):
         return None
+    if index.op == "reshape" and columns(index.shape) != columns(index.srcs[0].shape):
+        return None
     if index not in t.env.steps:
         left, *right = (_step(t, x) for x in index.srcs)
         if left is not None and index.op == "mul":
@@ -50,21 +52,23 @@ def _step(t: TileValues, index: Node) -> int | None:
     return t.env.steps[index]
 
 
-def _first(t: TileValues, index: Node) -> str:
+def _first(t: TileValues, index: Node, row: int = 0) -> str:
     """The first index of a line."""
+    row = row if rows(index.shape) > 1 else 0
     if columns(index.shape) == 1:
-        return convert(t.out, t.scalar(index), index.dtype, DType.I64, 1)
+        one = t.element(index, row, 0) if rows(index.shape) > 1 else t.scalar(index)
+        return convert(t.out, one, index.dtype, DType.I64, 1)
     if index.op == "arange":
         return "0"
     if index.op in ("broadcast", "reshape", "cast"):
-        return _first(t, index.srcs[0])
+        return _first(t, index.srcs[0], row)
 
     def make() -> str:
-        first = _first(t, index.srcs[0])
-        other = constant_of(index.srcs[1]) if index.op == "mul" else _first(t, index.srcs[1])
+        first = _first(t, index.srcs[0], row)
+        other = constant_of(index.srcs[1]) if index.op == "mul" else _first(t, index.srcs[1], row)
         return t.out.put(f"{index.op} i64 {first}, {other}")
 
-    return t.once(("first", index), make)
+    return t.once(("first", index, row), make)
 
 
 def compared(t: TileValues, n: Node, piece: int) -> str | None:
