@@ -193,6 +193,26 @@ def test_a_device_that_cannot_be_opened_is_a_row_and_the_others_are_opened(site,
         assert row.status == "ok" or row.plugin != "several"
 
 
+def test_processes_that_write_notes_at_once_lose_none():
+    code = """
+        import os
+        from hal.core.discovery.survey_process import file
+        notes, writers = file("notes"), []
+        for number in range(4):
+            writers.append(os.fork())
+            if not writers[-1]:
+                for _ in range(5000):
+                    os.write(notes, b"%d\\n" % number)
+                os._exit(0)
+        for writer in writers:
+            os.waitpid(writer, 0)
+        print(len(os.pread(notes, os.fstat(notes).st_size, 0).split()))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "20000"
+
+
 @pytest.mark.parametrize(
     ("code", "started"),
     [

@@ -6,6 +6,7 @@ far it got through a file, line by line, so that its last words survive it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -100,7 +101,7 @@ def _running() -> dict[str, int]:
 
 def _open_apart(plugin: Plugin, index: int, note: Note) -> tuple[int, int]:
     """Open a device in a process of its own; gives that and the file of what it prints."""
-    printed = os.memfd_create("printed")
+    printed = file("printed")
     pid = os.fork()
     if pid:
         return pid, printed
@@ -122,8 +123,16 @@ def _open_apart(plugin: Plugin, index: int, note: Note) -> tuple[int, int]:
     os._exit(0)
 
 
+def file(name: str) -> int:
+    """A file in memory in which several processes may write at once: what each of them writes goes
+    behind all else. Without that two that write at the same time write to the same place."""
+    made = os.memfd_create(name)
+    fcntl.fcntl(made, fcntl.F_SETFL, fcntl.fcntl(made, fcntl.F_GETFL) | os.O_APPEND)
+    return made
+
+
 def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
-    notes, printed = os.memfd_create("notes"), os.memfd_create("printed")
+    notes, printed = file("notes"), file("printed")
     allowance, limit_s = Allowance(deadline_s), deadline_s * PATIENCE
     pid = os.fork()
     if pid == 0:
