@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 
-from stack.runtime.held import Held, Undo
+from stack.runtime.settings import Setting, Undo
 
 
 def _stop() -> Undo | None:
@@ -18,6 +18,6 @@ def _stop() -> Undo | None:
     return gc.enable
 
 
-paused = Held(_stop).held
+paused = Setting(_stop).held
 """In it no cycles are collected but by `gc.collect`, in no thread. Where the collector was off it
 stays off."""

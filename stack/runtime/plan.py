@@ -84,8 +84,8 @@ class Outline:
     def __init__(self, resources: Resources, graph: CompiledGraph) -> None:
         """Raises OutOfMemory where an output is larger than the device."""
         self.inputs = list(graph.inputs)
-        self.updates = dict(graph.updates)
-        updated = [self.updates.get(i) for i in range(len(graph.outputs))]
+        updates = dict(graph.updates)
+        updated = [updates.get(i) for i in range(len(graph.outputs))]
         self.outputs = [
             (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
         ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
-from stack.runtime.held import short_turns
+from stack.runtime.settings import short_turns
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

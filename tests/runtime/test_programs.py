@@ -9,8 +9,8 @@ import pytest
 
 from hal.core.errors import CompileError
 from hal.core.values import Handle, KernelSource, Program
-from stack.runtime.held import TURN_S
 from stack.runtime.programs import Programs
+from stack.runtime.settings import TURN_S
 
 WRONG = "x" * 9
 

@@ -227,7 +227,7 @@ def _folded(
     near = hint(_lie(seen)[1].get(depth, FAR)) < FAR
     operands = _Operands(seen, weights, batch, depth, swapped, *_lie(weights), near)
     strided = [o for o in overlaps if o.stride > 1]
-    if not operands.has_many_zeros(strided):
+    if not operands.is_better_by_phases(strided):
         made, present = operands.windowed(overlaps, order, n.dtype)
     else:
         made, present = operands.by_phases(overlaps, strided, order, n.dtype)
@@ -273,9 +273,10 @@ class _Operands:
         """How many weights there are."""
         return prod(n for a, n in self.weights.sizes.items() if a not in self.repeated)
 
-    def has_many_zeros(self, strided: Sequence[_Overlap]) -> bool:
-        """Whether a single product of all phases would multiply so many zeros that it is better to
-        make one of each phase, and to bring the results in order."""
+    def is_better_by_phases(self, strided: Sequence[_Overlap]) -> bool:
+        """Whether to make a product of each phase, and to bring the results in order, is better
+        than a single one of all: that would multiply many zeros, or sums would become many small
+        products."""
         if not strided or any(o.dilation > 1 or o.stride > o.element.size for o in strided):
             return False
         # Few rows of windows, each by one column of weights, are sums; phases as columns would

@@ -1100,7 +1100,7 @@ class _Loops:
         neutral = tuple(_neutral(r, shape) for r in sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
         # Without masks the text is short.
-        uncut = self._are_windows() if row.holding.issuperset(self._guards()) else False
+        uncut = row.holding.issuperset(self._guards()) and self._are_windows()
         written = self._are_taps(INSIDE if uncut else TAPS)
         accumulators = Sums(neutral, combine, self._serial(sums), written=written)
 

@@ -14,8 +14,9 @@ TURN_S = 0.0002
 """How long a thread runs Python before another one that waits gets its turn, in `short_turns`."""
 
 
-class Held:
-    """A setting, changed for the first holder of several and changed back after the last one.
+class Setting:
+    """A setting of the process, changed for the first holder of several and changed back after the
+    last one.
 
     `change` makes the change and gives what undoes it, or None where there is nothing to change.
     """
@@ -64,6 +65,6 @@ def _shorten() -> Undo | None:
     return lambda: sys.setswitchinterval(before)
 
 
-short_turns = Held(_shorten).held
+short_turns = Setting(_shorten).held
 """In it threads take turns often: one that compiles asks for Python some 60 times for each kernel,
 and each time would wait for 5 ms while another thread writes the next kernels."""
