@@ -97,7 +97,7 @@ def test_the_description_is_complete_and_constant(rig, open_cpu):
     assert info.fingerprint == open_cpu().describe().fingerprint
     assert set(info.dtypes) == set(DType)
     assert info.space(SpaceKind.GLOBAL).nbytes == info.limits.alloc_nbytes > 0
-    assert info.space(SpaceKind.SCRATCHPAD).nbytes == 4 << 20
+    assert info.space(SpaceKind.SCRATCHPAD).nbytes == 8 << 20
     assert info.limits.vector_nbytes in (16, 32, 64)
     assert list(info.limits.caches) == sorted(info.limits.caches)
     assert len(info.limits.caches) >= 1

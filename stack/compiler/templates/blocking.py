@@ -50,6 +50,11 @@ TILE_RATE = 16
 does not say its rates: AMX has 512 products of bfloat16 in a cycle where AVX-512 has 32 of
 float32."""
 
+LONGEST = 1 << 32
+"""The most multiply-adds of an instance, where smaller ones can do the work: a tenth of a second of
+a core with registers of 32 bytes. What makes no progress for `Limits.progress_s` is taken for a
+hang."""
+
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
 
@@ -127,6 +132,18 @@ class MatmulShape:
         """Whether k counts the rows of both operands, as in the gradient of a weight."""
         return not self.apart and (self.a_contiguous, self.b_contiguous) == ("m", "n")
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether the sums of blocks of k are added in pairs (`pairs`): those over rows, of which
+        ranks may have parts. Others are added one after the other: they wait in less memory, so
+        that blocks of C may be larger."""
+        return self.over_rows and is_fixed(self.k)
+
+    def waiting(self, kc: int) -> int:
+        """The partial sums of an element of C that wait at once, where blocks of k are so deep."""
+        blocks = ceil_div(self.k, kc)
+        return levels(blocks) if self.in_pairs else int(blocks > 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
@@ -188,7 +205,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     if mr * nr >= FAR_REUSE * (mr + nr) and not shape.over_rows and not shape.tile:
         deep = max(deep, min(FAR_DEPTH * shape.together, budget // 4 // nr // shape.packed.nbytes))
     most = max(whole, deep // whole * whole)
-    half = halved(shape.k, most, whole)
+    half = halved(shape.k, most, whole) if shape.over_rows else shape.k
     if half and half <= most and half % whole == 0:
         kc = half
     else:
@@ -198,13 +215,13 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
     mc = max(mr, nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr)
-    # The block of one instance with the least estimated time whose scratch memory fits
+    # The block of one instance with the least estimated time that is not too large
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
     fitting = [
         (mp, np)
         for mp in even_sizes(shape.m, blocks.mr)
         for np in even_sizes(shape.n, blocks.nr)
-        if scratch_nbytes(shape, blocks, mp, np) <= budget
+        if scratch_nbytes(shape, blocks, mp, np) <= budget and mp * np * shape.k <= LONGEST
     ]
     mp, np = min(
         fitting or [(blocks.mr, blocks.nr)],
@@ -298,14 +315,16 @@ def even_sizes(extent: int, tile: int) -> Iterator[int]:
 
 
 def scratch_budget(info: DeviceInfo) -> int:
-    """The bytes of scratch memory that an instance may use."""
-    space = info.space(SpaceKind.SCRATCHPAD)
-    return space.nbytes * 3 // 4 if space else 1 << 20
+    """The bytes of scratch memory that an instance may use: three quarters of what there is, and of
+    the farthest cache where there are three."""
+    space, caches = info.space(SpaceKind.SCRATCHPAD), info.limits.caches
+    most = space.nbytes * 3 // 4 if space else 1 << 20
+    return min(most, caches[2] * 3 // 4) if len(caches) > 2 else most
 
 
 def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
-    partial = mp * np * levels(ceil_div(shape.k, blocks.kc)) * shape.accumulate.nbytes
+    partial = mp * np * shape.waiting(blocks.kc) * shape.accumulate.nbytes
     rows = min(mp, blocks.mc) // blocks.mr * shape.pitch(blocks.mr)
     return (rows + np) * blocks.kc * shape.packed.nbytes + partial
 
@@ -319,4 +338,4 @@ def _estimated_time(
     programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
     waves = ceil_div(programs, max(1, info.limits.instances))
     # All others wait for an instance that starts late or is interrupted.
-    return one * (waves + 0.1)
+    return one * (waves + (0.1 if info.limits.instances > 1 else 0))

@@ -43,7 +43,7 @@ from hal.tile.build import (
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
-from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, levels, waiting
+from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, waiting
 from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
 from stack.compiler.templates.edges import (
     NO_LIMITS,
@@ -183,9 +183,7 @@ class _MatmulTemplate:
         a = self.b.alloc("packed_a", s.packed, t.mc // t.mr * self._pitch * t.kc + beyond)
         room = (t.kc + beyond) * t.np
         b = None if self._b_in_place else self.b.alloc("packed_b", s.packed_right, room)
-        # Partial sums that are kept at once: one, that of all blocks so far, where their number is
-        # data.
-        held = (levels(self._depth_blocks) if is_fixed(self.shape.k) else 1) * t.mp * t.np
+        held = s.waiting(t.kc) * t.mp * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
         whole = divides(self._lines, self.shape.m) and divides(t.nr, self.shape.n)
         edge = None if whole else self.b.alloc("edge", dtype, self._lines * t.nr)
@@ -561,7 +559,7 @@ class _MatmulTemplate:
 
         # How many kept sums a block of k completes
         number = binary("div", k0, t.kc)
-        if is_fixed(self.shape.k):
+        if self.shape.in_pairs:
             done = completed(number, self._depth_blocks)
         else:
             done = binary("min", number, 1)
@@ -593,11 +591,11 @@ class _MatmulTemplate:
             total = self._with_waiting(scratch.c, offset, done, total)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
-                left = waiting(self._depth_blocks) if is_fixed(self.shape.k) else []
+                left = waiting(self._depth_blocks) if self.shape.in_pairs else []
                 rest = [self._held(scratch.c, offset, n) for n in left]
                 self._finish(block, scratch.edge, functools.reduce(add, rest, total), m, n)
             with b.when(unary("not", last)):
-                level = done if is_fixed(self.shape.k) else index(0)
+                level = done if self.shape.in_pairs else index(0)
                 b.store(scratch.c, self._level(offset, level), total, (t.nr, 1))
 
         def column(j: Node) -> None:

@@ -25,7 +25,7 @@ from hal_plugin_cpu.session import Session
 
 SPACE = "memory"
 GRANULARITY = 64
-SCRATCHPAD_NBYTES = 4 << 20
+SCRATCHPAD_NBYTES = 8 << 20
 MEMFD = "memfd"
 _LINK = "/memfd:hal-cpu"
 

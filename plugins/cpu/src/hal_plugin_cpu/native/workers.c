@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-#define STACK_NBYTES (32LL << 20) /* kernels put up to 4 MiB of scratch memory on it */
+#define STACK_NBYTES (32LL << 20) /* kernels put up to 8 MiB of scratch memory on it */
 #define HUGE_NBYTES (2LL << 20)
 
 /* The item of an abandoned worker has ended after all: the device hangs in one place less, which is
