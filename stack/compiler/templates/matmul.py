@@ -327,8 +327,18 @@ class _MatmulTemplate:
             b.loop(0, depth, 1, lambda kk: b.loop(0, rows, t.mr, lambda i: column(kk, i)))
             return
 
+        rest = s.m - t.mr, s.k - t.kt
+        ahead = (
+            self.p.a_plain and s.a_contiguous == "k" and all(map(is_fixed, rest)) and min(rest) >= 0
+        )
+
         def tile(i: Node, kk: Node) -> None:
             m, k = add(add(block.m0, i0), i), add(k0, kk)
+            if ahead:
+                # Nothing uses it: rows of the next panel are asked for, since processors look ahead
+                # along a row only, which ends with the block of k.
+                m_next, k_next = binary("min", add(m, t.mr), rest[0]), binary("min", k, rest[1])
+                self.p.load_a(b, block.batch, m_next, k_next, (t.mr, t.kt), NO_LIMITS)
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)

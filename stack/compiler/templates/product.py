@@ -108,6 +108,9 @@ class Product:
     """How columns of A are packed that lie unevenly."""
     inner_a: Inner | None = None
     """How tiles of A are loaded that no edge cuts, where some are cut."""
+    a_plain: bool = False
+    """Whether an element of A is one of memory, wherever its tiles are: these may be asked for
+    before they are loaded."""
     is_there: Callable[[Node], Node] | None = None
     """Whether a batch has operands: where not, C is zero there, and they need not be read. None:
     every batch has."""

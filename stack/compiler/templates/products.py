@@ -240,6 +240,7 @@ def emit_product(
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
         _steady(ops, shape, emission, template),
         inner(ops.a, ops.m, ops.k, runs(shape.a_contiguous)),
+        _is_plain(uncast(ops.a)) and not _is_uneven(ops.a, ops.m) and not _is_uneven(ops.a, ops.k),
         is_there(emission, ops),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
@@ -302,6 +303,11 @@ def _choosing(e: Expr, batch: Group) -> tuple[Guard, ...]:
         return ()
     chosen = (g for g in e.guards if any(a.source is not None for a, _ in g.value.terms))
     return tuple(g for g in chosen if axes_of(g.value) <= set(batch))
+
+
+def _is_plain(e: Expr) -> bool:
+    """Whether all elements are of one buffer, at places that no data say."""
+    return isinstance(e, Read) and not e.guards and all(a.source is None for a, _ in e.offset.terms)
 
 
 def _is_uneven(e: Expr, group: Group) -> bool:
