@@ -9,23 +9,27 @@ PyTorch's names and meaning; a tensor is lazy. docs/coming-from-pytorch.md lists
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stack.framework import (
-    amp,
-    array_api,
-    autograd,
-    control,
-    fft,
-    func,
-    functional,
-    functions,
-    linalg,
-    nn,
-    optim,
-    platforms,
-    random,
-    signal,
-    special,
-)
+from stack.collector import loading
+
+with loading():  # all of the package
+    from stack.framework import (
+        amp,
+        array_api,
+        autograd,
+        control,
+        fft,
+        func,
+        functional,
+        functions,
+        linalg,
+        nn,
+        optim,
+        platforms,
+        random,
+        signal,
+        special,
+    )
+
 from stack.framework.amp import GradScaler
 from stack.framework.control import associative_scan, cond, scan, while_loop
 from stack.framework.create import (

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from hal.tile.size import Facts
+from stack.collector import paused
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.apply import common_device
@@ -36,7 +37,6 @@ from stack.framework.spread import GradientOf, Source, divided, divisions_of
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.framework.within import Need
-from stack.runtime.collector import paused
 from stack.runtime.plan import Bound, Plan
 
 Make = Callable[[str, GraphRequest], Plan | Bound]

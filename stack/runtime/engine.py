@@ -23,10 +23,10 @@ from hal.core.values import Region
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY, quiet
 from hal.tile.size import Values
+from stack.collector import paused
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import structure
-from stack.runtime.collector import paused
 from stack.runtime.exchange import RankGroup
 from stack.runtime.families import Dynamic, Families, Instance, Numbers
 from stack.runtime.loop import written_out

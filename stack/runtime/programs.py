@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
-from stack.runtime.settings import short_turns
+from stack.settings import short_turns
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-COMPILED_S = 0.005
-"""A device that takes so long for a program compiles it, instead of finding it in its cache."""
+SLOW_S = 0.005
+"""What takes less was found in the device's cache."""
+COMPILED_S = 0.03
+"""A device that takes so long for slow programs, one or several, compiles them. One that takes
+less may have waited for its turn: threads of the device compute meanwhile."""
 
 
 class Loaded:
@@ -101,9 +104,9 @@ class Programs:
     def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
         """The programs of these sources; equal sources share one. Raises as `Device.load`.
 
-        From the first one on that a device has to compile, it compiles as many at a time as there
-        are processors, the longest first: its compiler may be another process, or leave Python's
-        lock alone. Threads would only wait for one another with what it finds in its cache.
+        Once it is seen that a device has to compile, it compiles as many at a time as there are
+        processors, the longest first: its compiler may be another process, or leave Python's lock
+        alone. Threads would only wait for one another with what it finds in its cache.
         """
         found = {source: self._loaded.get(source) for source in sources}
         begun = {} if self._own.begun is None else self._own.begun.loads
@@ -112,12 +115,13 @@ class Programs:
         )
         new: dict[KernelSource, Loaded] = {}
         beside = tuple(missing)
-        took_s = 0.0
-        while missing and took_s < COMPILED_S:
+        slow_s = 0.0
+        while missing and slow_s < COMPILED_S:
             began = time.perf_counter()
             source = missing.pop(0)
             new[source] = self._new(source, beside)
             took_s = time.perf_counter() - began
+            slow_s += took_s if took_s >= SLOW_S else 0.0
         rest = _Begun()
         try:
             for source in reversed(missing):

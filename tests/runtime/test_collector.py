@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import select
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 import stack.framework as ht
-from stack.runtime.collector import paused
+from stack.collector import loading, paused
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +113,51 @@ def test_a_captured_function_is_traced_and_compiled_in_a_pause(runs: list[int]) 
 
     function(ht.ones(4))
     assert gc.isenabled()
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Nothing is frozen, as in a program of its own."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_is_loaded_is_old_at_once(runs: list[int]) -> None:
+    """Python's collector took 38 ms of a process until its first step, most of it to go through
+    modules that stay."""
+    with loading():
+        runs.clear()
+        made = objects()
+        assert not runs
+    assert any(x is made for x in gc.get_objects(generation=2))
+    assert not gc.get_freeze_count()
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with loading():
+        made = objects()
+    assert frozen / 2 < gc.get_freeze_count() <= frozen, "what is gone since is not counted"
+    assert not any(x is made for x in gc.get_objects(generation=2))
+
+
+def test_the_framework_is_loaded_in_a_pause() -> None:
+    code = (
+        "import gc, numpy, ml_dtypes\n"
+        "runs = []\n"
+        "gc.callbacks.append(lambda phase, info: runs.append(info['generation']))\n"
+        "gc.collect()\n"
+        "import stack.framework\n"
+        "print(len(runs), gc.isenabled())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60
+    )
+    count, is_enabled = done.stdout.split()
+    assert int(count) < 20, "hundreds otherwise"
+    assert is_enabled == "True"

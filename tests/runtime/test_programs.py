@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import pytest
 
 from hal.core.errors import CompileError
 from hal.core.values import Handle, KernelSource, Program
-from stack.runtime.programs import Programs
-from stack.runtime.settings import TURN_S
+from stack.runtime import programs as module
+from stack.runtime.programs import COMPILED_S, SLOW_S, Programs
+from stack.settings import TURN_S
 
 WRONG = "x" * 9
 
@@ -114,3 +116,28 @@ def test_threads_take_turns_often_while_programs_are_loaded_beside_one() -> None
     assert len(held) == 1
     assert turns == [pytest.approx(TURN_S)]
     assert sys.getswitchinterval() == before
+
+
+@pytest.mark.parametrize(
+    ("slow_s", "is_compiled"), [((SLOW_S,), False), ((SLOW_S,) * 9, True), ((COMPILED_S,), True)]
+)
+def test_threads_load_where_a_device_compiles_and_not_where_one_program_waited(
+    slow_s: tuple[float, ...], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads were begun for programs that were all in the cache, since one took 5 ms while the
+    device computed."""
+    now_s = [0.0]
+    waits = list(slow_s)
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(module.time, "perf_counter", lambda: now_s[0])
+
+    class Slow(Loads):
+        def load(self, source: KernelSource) -> Program:
+            now_s[0] += waits.pop() if waits else 0.0
+            threads.append(threading.current_thread())
+            return super().load(source)
+
+    device: Any = Slow()
+    held = Programs(device).load(map(text, range(10, 29)))
+    assert len(held) == 19
+    assert (set(threads) != {threading.current_thread()}) == is_compiled
