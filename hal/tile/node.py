@@ -99,8 +99,10 @@ os.register_at_fork(after_in_child=_leave_parent)
 def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node:
     """The one node with these parts. Attribute values must be hashable."""
     pairs = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
-    # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
-    key = (op, type, srcs, repr(pairs) if op in ("const", "pad") else pairs)
+    # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither. A type would be
+    # hashed in Python, each time that the key is looked up.
+    told = repr(pairs) if op in ("const", "pad") else pairs
+    key = (op, type.shape, type.dtype, srcs, told)
     with _lock:  # threads that make it at once get one
         found = _interned.get(key)
         if found is None:

@@ -121,9 +121,26 @@ def realize_leaves() -> None:
     """Start computing this thread's pending leaves, such as parameters that are still to be drawn;
     not those whose value is lost, which who asks for it is told."""
     settle()
-    leaves = [c for c in here.context.pending() if c.owns and c.link is None]
-    inline = Inlining()
-    realize(*[c for c in leaves if not is_of_parts(c.node) and inline(c.node) is not None])
+    cells = [c for c in here.context.pending() if c.owns and c.link is None]
+    leaves = [c for c in cells if not is_of_parts(c.node)]
+    if depends([c.node for c in leaves], _WITHOUT_VALUE):
+        leaves = [c for c in leaves if not depends([c.node], _WITHOUT_VALUE)]
+    realize(*leaves)
+
+
+class _WithoutValue(Container[Node]):
+    """The leaves that have no value and no origin: arguments of traces, and lost ones."""
+
+    def __contains__(self, n: object) -> bool:
+        return (
+            isinstance(n, Node)
+            and n.op == "input"
+            and n not in store.arrays
+            and n not in store.origins
+        )
+
+
+_WITHOUT_VALUE = _WithoutValue()
 
 
 def compute_before(written: set[Node]) -> None:

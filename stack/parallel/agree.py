@@ -254,16 +254,16 @@ def _facts(request: GraphRequest) -> list[Fact]:
     parts, *ends = structure(request)
     found: list[Fact] = []
     for i, part in enumerate(parts):
-        if isinstance(part, Type):
-            found.append((f"input {i}", str(part)))
+        if len(part) == 2:
+            found.append((f"input {i}", str(Type(*part))))
             continue
-        op, type, attrs, srcs = part
+        op, shape, dtype, attrs, srcs = part
         given = () if isinstance(attrs, str) else attrs
         inner = [v for _, v in given if isinstance(v, MicroBatch)]
         for made in inner:
             found += _facts(GraphRequest(made.outputs, made.inputs))
         said = "" if inner else f" {attrs}"
-        found.append((f"value {i}", f"{op} {type} of values {srcs}{said}"))
+        found.append((f"value {i}", f"{op} {Type(shape, dtype)} of values {srcs}{said}"))
     return [*found, ("outputs and updates", str(ends))]
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
+from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.tile.node import Attrs, Node, Type, node, rebuild, toposort
+from hal.tile.node import Attrs, Node, node, rebuild, toposort
 from stack.compiler.program import GraphRequest
 
-Value = Type | tuple[str, Type, Attrs | str, tuple[int, ...]]
-"""An input, or an operation: its name, type, attributes, and the numbers of its sources."""
+Value = (
+    tuple[tuple[int, ...], DType] | tuple[str, tuple[int, ...], DType, Attrs | str, tuple[int, ...]]
+)
+"""An input's shape and element type, or an operation: its name, shape, element type, attributes,
+and the numbers of its sources. Types themselves would be hashed and shown in Python."""
 Structure = tuple[tuple[Value, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
 """A request's values, the numbers of its outputs, and its updates."""
 
@@ -21,7 +25,7 @@ def structure(request: GraphRequest) -> Structure:
     Raises InvalidCall when the outputs depend on an input that `request.inputs` lacks.
     """
     at = dict(zip(request.inputs, count()))
-    parts: list[Value] = [n.type for n in request.inputs]
+    parts: list[Value] = [(n.type.shape, n.type.dtype) for n in request.inputs]
     for n in toposort(request.outputs):
         if n.op == "input":
             if n not in at:
@@ -32,7 +36,7 @@ def structure(request: GraphRequest) -> Structure:
         attrs = repr(n.attrs) if n.op == "const" else n.attrs
         at_srcs = tuple([at[s] for s in n.srcs])
         at[n] = len(parts)
-        parts.append((n.op, n.type, attrs, at_srcs))
+        parts.append((n.op, n.type.shape, n.type.dtype, attrs, at_srcs))
     return tuple(parts), tuple([at[n] for n in request.outputs]), request.updates
 
 
