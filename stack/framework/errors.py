@@ -61,10 +61,11 @@ def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
     """The error of a name that a module does not have, with the nearest ones that it has."""
     if instead := INSTEAD.get(f"{space}.{name}"):
         return AttributeError(f"{space}.{name} is not here; instead: {instead}", name=name)
-    # Every import from a module asks it for its __path__.
-    from difflib import get_close_matches  # noqa: PLC0415  (for a message alone)
+    near: list[str] = []
+    if not name.startswith("__"):  # every import from a module asks it for its __path__
+        from difflib import get_close_matches  # noqa: PLC0415  (for a message alone)
 
-    near = [] if name.startswith("__") else get_close_matches(name, list(present), 3)
+        near = get_close_matches(name, list(present), 3)
     hint = f"; the nearest names are {', '.join(near)}" if near else ""
     return AttributeError(f"{space}.{name} is not here{hint}", name=name)
 

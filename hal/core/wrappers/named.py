@@ -11,11 +11,11 @@ from typing import Any
 
 from hal.core.device import Wrapper
 from hal.core.errors import InvalidCall
-from hal.core.wrappers.validation import validate
 
 DEFAULT_WRAPPERS: tuple[str, ...] = ("validate",)
 
 _PLAIN: Mapping[str, str] = {
+    "validate": "hal.core.wrappers.validation:validate",
     "races": "hal.core.wrappers.races:races",
     "fallbacks": "hal.core.wrappers.fallbacks:reported_fallbacks",
 }
@@ -39,8 +39,6 @@ def wrapper(name: str) -> Wrapper:
 
     Raises InvalidCall for any other name.
     """
-    if name == "validate":
-        return validate
     kind, _, argument = name.partition(":")
     found: Wrapper
     if name in _PLAIN:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from hal.core.dtypes import DType
 from hal.core.errors import Failure, FailureKind, PluginError, Scope
+from hal.core.facts import dataclass
 from hal.core.values import Collective, CollectiveKind, GroupSpec, ReduceKind
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.session import Session

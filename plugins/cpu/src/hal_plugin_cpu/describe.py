@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from hal.core.description import (
     DeviceInfo,
@@ -14,6 +14,7 @@ from hal.core.description import (
     NumericProfile,
 )
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal_plugin_cpu import machine
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.launches import MAX_GRID

@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import ne
 from typing import Any
 
 from hal.core.errors import InvalidCall
+from hal.core.facts import dataclass
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,

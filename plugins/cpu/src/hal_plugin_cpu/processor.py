@@ -7,12 +7,13 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 
 import llvmlite
 
 from hal.cache import Cache
+from hal.core.facts import dataclass
 
 CODEGEN = "3"
 """Part of every cache key; changes when the way of compiling changes."""
