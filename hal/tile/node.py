@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
@@ -85,6 +85,8 @@ class Node:
 
 
 _interned: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+_by_key: dict[Any, ref[Node]] = vars(_interned)["data"]
+"""The same; who asks it needs no call of Python."""
 _lock = threading.RLock()
 
 
@@ -104,7 +106,8 @@ def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node
     told = repr(pairs) if op in ("const", "pad") else pairs
     key = (op, type.shape, type.dtype, srcs, told)
     with _lock:  # threads that make it at once get one
-        found = _interned.get(key)
+        held = _by_key.get(key)
+        found = None if held is None else held()
         if found is None:
             found = Node()
             found.op, found.type, found.srcs, found.attrs = op, type, srcs, pairs
@@ -133,19 +136,22 @@ def toposort(
     seen: set[Node] = set()
     for root in roots:
         stack: list[Node | None] = [root]
+        pop, push = stack.pop, stack.extend  # every pass of the compiler goes through its graph
         while stack:
-            current = stack.pop()
+            current = pop()
             if current is None:  # all that the next one depends on has been
-                expanded = stack.pop()
+                expanded = pop()
                 assert expanded is not None, "a node lies below each mark"
                 yield expanded
             elif current not in seen:
                 seen.add(current)
                 srcs = current.srcs if below is None else below(current)
-                if srcs:
-                    stack += (current, None, *[s for s in reversed(srcs) if s not in seen])
-                else:
+                if not srcs:
                     yield current
+                elif len(srcs) == 1:
+                    push((current, None, srcs[0]))
+                else:
+                    push((current, None, *srcs[::-1]))
 
 
 def substitute(roots: Iterable[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
