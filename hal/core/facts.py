@@ -1,8 +1,8 @@
-"""Dataclasses whose methods are compiled when they are first called.
+"""Dataclasses whose methods are compiled when they are called.
 
 The standard library compiles the text of six methods of a frozen class where it is declared, which
 takes a millisecond. A process declares some 150 classes before its first kernel runs; it makes
-objects of half of them, and compares those of ten.
+objects of half of them, of most of these a few, and compares those of ten.
 """
 
 from __future__ import annotations
@@ -56,10 +56,20 @@ else:
         return made
 
 
+FEW = 8
+"""From how many objects on a constructor is compiled, which takes as long as to make 40 without."""
+
+
 def _compiled_later(cls: type, name: str, frozen: bool) -> Callable[..., Any]:
-    """A method that puts the compiled one in its place, and calls it."""
+    """A method that puts the compiled one in its place, and calls it; a constructor makes the first
+    few objects itself."""
+    few = FEW if name == "__init__" else 0
 
     def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal few
+        few -= 1
+        if few > 0 and _filled(cls, self, args, kwargs, frozen):
+            return None
         method = _compiled(cls, name, frozen)
         setattr(cls, name, method)
         return method(self, *args, **kwargs)
@@ -119,6 +129,36 @@ def _constructor(
         lines.append("self.__post_init__()")
     taken = ", ".join([*places, *(["*", *keywords] if keywords else [])])
     return f"def __init__({taken}):\n " + "\n ".join(lines or ["pass"])
+
+
+def _filled(
+    cls: type, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frozen: bool
+) -> bool:
+    """Construct an object. What does not fit is left to the compiled constructor, to say why."""
+    found = dataclasses.fields(cls)
+    places = [f.name for f in found if f.init and not f.kw_only]
+    given = dict(zip(places, args, strict=False))
+    if len(args) > len(places) or not given.keys().isdisjoint(kwargs):
+        return False
+    given |= kwargs
+    values = dict[str, Any]()
+    for f in found:
+        if f.init and f.name in given:
+            values[f.name] = given.pop(f.name)
+        elif f.default_factory is not MISSING:
+            values[f.name] = f.default_factory()
+        elif f.default is not MISSING:
+            values[f.name] = f.default
+        elif f.init:
+            return False
+    if given:
+        return False
+    put = object.__setattr__ if frozen else setattr
+    for name, value in values.items():
+        put(made, name, value)
+    if hasattr(cls, "__post_init__"):
+        made.__post_init__()
+    return True
 
 
 def _refuse_set(self: Any, name: str, value: Any) -> None:
