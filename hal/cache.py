@@ -121,12 +121,12 @@ class Cache:
             raise FileNotFoundError("there is no cache directory")
         if make:
             make_folder(Path(self._directory))
-        path = Path(self._directory)
+        path = self._directory
         folder = os.open(path, _FOLDER)
         try:
             _check(os.fstat(folder), path, "folder")
             for part in self._below:
-                path /= part
+                path = f"{path}/{part}"
                 if make:
                     with suppress(FileExistsError):
                         os.mkdir(part, 0o700, dir_fd=folder)
@@ -142,7 +142,7 @@ class Cache:
         try:
             with open(os.open(name, _FILE, dir_fd=folder), "rb") as file:
                 status = os.fstat(file.fileno())
-                _check(status, self.path / name, "file")
+                _check(status, "/".join((self._directory, *self._below, name)), "file")
                 data = file.read() if stat.S_ISREG(status.st_mode) else b""
                 if data and status.st_mtime < time.time() - _NOTED_S:
                     with suppress(OSError):  # such as on a disk that is mounted to be read
@@ -170,7 +170,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(0o700)
 
 
-def _check(status: os.stat_result, path: Path, what: str) -> None:
+def _check(status: os.stat_result, path: str, what: str) -> None:
     """Raise `_Refused` for what is not this user's alone to write. Pure."""
     advice = f"set {CACHE_VARIABLE} to a folder of your own"
     if status.st_uid != os.geteuid():

@@ -166,7 +166,7 @@ class Operator:
             count = "any number of" if self.arity is None else self.arity
             names = f"attributes {', '.join(sorted(self.attrs))}" if self.attrs else "no attributes"
             raise GraphError(f"needs {count} operands and {names}")
-        operands = [srcs[i] for i in self.data] or srcs
+        operands = [srcs[i] for i in self.data] if self.data else srcs
         for operand in operands:
             if operand.dtype is not operands[0].dtype:
                 raise GraphError("operands have different element types; cast them first")

@@ -11,6 +11,7 @@ for. Axes of 0 and of 1 belong to the skeleton: they mean something else than ot
 from __future__ import annotations
 
 import hashlib
+import marshal
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement, count
@@ -101,9 +102,10 @@ def parts(request: GraphRequest) -> Parts:
             )
         )
     outputs = [at[n] for n in request.outputs]
-    text = repr((len(request.inputs), skeleton, outputs, request.updates))
+    # Version 2 writes what is equal in the same way, also where it is one object in several places.
+    told = marshal.dumps((len(request.inputs), skeleton, outputs, request.updates), 2)
     numbers = tuple([repr(v) for v in values])
-    return Parts(hashlib.sha256(text.encode()).digest(), tuple(sizes), numbers, tuple(values))
+    return Parts(hashlib.sha256(told).digest(), tuple(sizes), numbers, tuple(values))
 
 
 @dataclass(frozen=True, slots=True)
