@@ -100,7 +100,10 @@ os.register_at_fork(after_in_child=_leave_parent)
 
 def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node:
     """The one node with these parts. Attribute values must be hashable."""
-    pairs = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
+    return _one(op, type, srcs, tuple(sorted(attrs.items()) if len(attrs) > 1 else attrs.items()))
+
+
+def _one(op: str, type: Type, srcs: tuple[Node, ...], pairs: Attrs) -> Node:
     # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither. A type would be
     # hashed in Python, each time that the key is looked up.
     told = repr(pairs) if op in ("const", "pad") else pairs
@@ -125,7 +128,7 @@ def unshared(op: str, type: Type, attrs: Attrs) -> Node:
 
 def rebuild(old: Node, srcs: tuple[Node, ...]) -> Node:
     """The same operation on other sources."""
-    return old if srcs == old.srcs else node(old.op, old.type, srcs, **dict(old.attrs))
+    return old if srcs == old.srcs else _one(old.op, old.type, srcs, old.attrs)
 
 
 def toposort(
