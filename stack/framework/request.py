@@ -38,16 +38,19 @@ class Inlining:
     def __call__(self, root: Node) -> Node | None:
         """The rewritten node; None when it depends on an argument of a trace that is over."""
         stack, known = [root], self._done
+        begun: dict[Node, tuple[Node, ...]] = {}
         while stack:
             n = stack[-1]
             if n in known:
                 stack.pop()
                 continue
-            below = self._below(n)
-            waiting = [s for s in below if s not in known]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
+            below = begun.get(n)
+            if below is None:  # else all below it has been rewritten since
+                below = begun[n] = self._below(n)
+                waiting = [s for s in below if s not in known]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
             stack.pop()
             if n.op == "input" and (n in self.kept or n in store.arrays):
                 known[n] = self.add_input(n)
