@@ -31,7 +31,7 @@ def _leave_parent() -> None:
 
 os.register_at_fork(after_in_child=_leave_parent)
 
-_slots = count(1 << 32)  # apart from the slots of requests, whose nodes live as long as plans
+leaf_slots = count(1 << 32)  # apart from the slots of requests, whose nodes live as long as plans
 
 arrays: WeakKeyDictionary[Node, Array] = WeakKeyDictionary()
 """A leaf's value. No two leaves share an array, so that one can be updated in place."""
@@ -55,7 +55,7 @@ reasons: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 
 def fresh(type: Type) -> Node:
     """A new leaf, different from every other one."""
-    return unshared("input", type, (("slot", next(_slots)),))
+    return unshared("input", type, (("slot", next(leaf_slots)),))
 
 
 def holding(array: Array) -> Node:

@@ -23,7 +23,7 @@ from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.tile.node import Node, Type
 from stack import ops as g
-from stack.framework import dtypes, store
+from stack.framework import dtypes, modes, store
 from stack.framework.apply import common_device, evaluate
 from stack.framework.at_once import read_at_once, write_at_once
 from stack.framework.cell import (
@@ -1580,12 +1580,17 @@ walk.bind(
         "arrays": vars(store.arrays)["data"],
         "autocast": autocast_dtype,
         "engines": engines,
+        "forget_array": vars(store.arrays)["_remove"],
+        "forget_owner": vars(owners)["_remove"],
         "grad_mode": grad_enabled,
         "here": here,
+        "leaf_slots": store.leaf_slots,
+        "mode_key": modes.key,
         "moves": known_moves,
         "no_hooks": NO_HOOKS,
         "note_window": note_window,
         "number_key": tapes.number_key,
+        "owners": vars(owners)["data"],
         "read": tapes.read,
         "recordable": recordable,
         "serials": serials,

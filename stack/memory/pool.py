@@ -74,9 +74,12 @@ class Pool:
         step = self._small.alignment
         wanted = max(-(-nbytes // step), 1) * step
         with self._lock:
-            self._drain()
             self._requests += 1
-            block = self._taken(wanted, label)
+            block = self._drain(wanted)
+            if block is None:
+                block = self._taken(wanted, label)
+            else:
+                block.label = label
         if block is not None:
             return block
         size = SLAB_NBYTES
@@ -124,7 +127,10 @@ class Pool:
 
     def region(self, block: PoolBlock, nbytes: int) -> Region:
         """The first `nbytes` of a block."""
-        return Region(block.slab, block.offset, nbytes)
+        found = block.region
+        if found is None or found.nbytes != nbytes:
+            found = block.region = Region(block.slab, block.offset, nbytes)
+        return found
 
     def trim(self) -> int:
         """Give every slab without a block in use back to the device; how many bytes that were."""
@@ -177,12 +183,20 @@ class Pool:
             self._peak = max(self._peak, self._allocated)
         return block
 
-    def _drain(self) -> None:
+    def _drain(self, wanted: int = 0) -> PoolBlock | None:
+        """Take back what was released, but for one block of just the bytes that are wanted, if
+        there is one: it stays in use, neither joined nor searched for, and its bytes may still be
+        in caches."""
+        kept: PoolBlock | None = None
         while self._returned:
             block = self._returned.popleft()
+            if kept is None and block.nbytes == wanted:
+                kept = block
+                continue
             self._allocated -= block.nbytes
             # The size of a block is fixed while it is in use, so it still tells the class.
             self._slabs(block.nbytes).give(block)
+        return kept
 
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
         if self._sources:

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from hal.core.values import Region
+
 S = TypeVar("S")
 
 ASIDE_NBYTES = 1 << 16
@@ -22,10 +24,13 @@ class SlabBlock(Generic[S]):
     """Bytes [offset, offset + nbytes) of a slab; `label` names the owner while it is in use.
 
     A block that is set `aside` is neither in use nor free: it waits for the next request of its
-    size.
+    size. `region` is what its owner had of it last: the next one most often has the same.
     """
 
-    __slots__ = ("after", "aside", "before", "free", "label", "nbytes", "offset", "serial", "slab")
+    __slots__ = (
+        *("after", "aside", "before", "free", "label", "nbytes", "offset", "region", "serial"),
+        "slab",
+    )
 
     def __init__(self, slab: S, offset: int, nbytes: int, serial: int) -> None:
         self.slab = slab
@@ -36,6 +41,7 @@ class SlabBlock(Generic[S]):
         self.free, self.aside = True, False
         self.before: SlabBlock[S] | None = None
         self.after: SlabBlock[S] | None = None
+        self.region: Region | None = None
 
 
 class Slabs(Generic[S]):

@@ -90,7 +90,7 @@ class ArrayMemory:
         if nbytes is None:
             nbytes = type.nbytes
         block = pool.allocate(nbytes, label)
-        array = Array(pool, type, block, Region(block.slab, block.offset, nbytes))
+        array = Array(pool, type, block, pool.region(block, nbytes))
         life = Life(array, self._ended)
         life.block = block
         self._lives[id(life)] = life

@@ -12,12 +12,13 @@ from hal.core.values import Point, Region, Waits
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph
 from stack.memory.plan import Layout
+from stack.memory.pool import Pool
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
 from stack.runtime.memory import Arena
 from stack.runtime.recording import PlanStep, recorded
 from stack.runtime.resources import Resources
-from stack.runtime.segments import Meet, Regions, Segment
+from stack.runtime.segments import Meet, Regions, Replay, Segment
 from stack.runtime.stream import Stream
 
 
@@ -67,6 +68,17 @@ class Launched(Protocol):
 Launch = Callable[[], Launched]
 _Placed = tuple[Launched, Segment | None]
 """A plan's launches, and the one part of a plan that waits for nothing."""
+
+Straight = tuple[
+    Stream,
+    tuple[Type, ...],
+    Pool,
+    tuple[tuple[int | None, Type, str, int], ...],
+    Callable[[Type, str, int], Array],
+    Callable[[Stream, Regions, Waits], None],
+]
+"""The stream, the types of inputs, their memory, what outputs are made of, what makes them, and
+what submits the graph."""
 
 
 def argument_nbytes(
@@ -118,10 +130,13 @@ class Plan:
             self._outline = Outline(resources, graph)
             self._launch = launch or partial(recorded, resources, graph, None)
         self._placed: _Placed | None = None
+        self.straight: Straight | None = None
+        """What `run` does where all it submits is one recorded graph, and all that this writes is
+        new; none while the plan holds no memory."""
+        self._recorded = Feature.GRAPH in resources.device.info.features
         self._loaded: object = None
         """The programs of launches that were let go."""
         launched = self._place()[0]
-        self._recorded = Feature.GRAPH in resources.device.info.features
         self.launches = launched.launches
         self._layout = launched.layout
         self.arena_nbytes = self._layout.arena_nbytes
@@ -133,11 +148,18 @@ class Plan:
         only = steps[0].part if len(steps) == 1 else None
         placed = self._placed = launched, None if isinstance(only, Exchange) else only
         self._loaded = None
+        if self._recorded and isinstance(only, Replay) and not self._outline.updated:
+            resources, outline = self._resources, self._outline
+            self.straight = (
+                *(resources.stream, tuple(outline.inputs), self._pool, tuple(outline.outputs)),
+                *(resources.memory.allocate, only.submit),
+            )
         self._resources.memory.add_tenant(self)
         return placed
 
     def let_go(self) -> None:
         """Hold the memory for temporaries no more. The next run takes what there is then."""
+        self.straight = None
         placed, self._placed = self._placed, None  # at once: several threads may tell it
         if placed is not None:
             self._loaded = placed[0].loaded

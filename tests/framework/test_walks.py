@@ -1,12 +1,16 @@
 """What is compiled of the recorder does what its Python does: the same keys on the same tapes."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import hal
 import stack.framework as ht
 import stack.framework.functional as F
-from stack.framework import devices, nn
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
+from stack.framework import devices, nn, store
 from stack.framework.cell import here
 from stack.framework.recorded import CellTape
 from stack.recorder import _walk as walk
@@ -40,6 +44,7 @@ def leave_to_python(monkeypatch):
     monkeypatch.setattr(walk, "write", lambda expression, x, place, value: False)
     monkeypatch.setattr(walk, "operate", CellTape.operated)
     monkeypatch.setattr(walk, "overwrite", CellTape.overwritten)
+    monkeypatch.setattr(walk, "replay", lambda usual, args: NotImplemented)
 
 
 def recorded():
@@ -193,3 +198,103 @@ def test_what_no_stack_holds_is_left_to_python(way):
         x[endless]
     many = ht.cat([x[i % 8 : i % 8 + 1] for i in range(3000)])
     np.testing.assert_array_equal(many.numpy(), np.arange(3000) % 8)
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """How many calls of captured functions needed no Python."""
+    counted, compiled = [], walk.replay
+
+    def replay(usual, args):
+        found = compiled(usual, args)
+        if found is not NotImplemented:
+            counted.append(found)
+        return found
+
+    monkeypatch.setattr(walk, "replay", replay)
+    return counted
+
+
+def of_captured(x, y):
+    """What calls give whose arguments and surroundings are of several kinds, and of which of them
+    Python decides."""
+    weight, kept = ht.tensor(np.full((3, 4), 2, np.float32)), ht.tensor(np.ones(4, np.float32))
+    both = ht.jit(lambda x, y: x * weight + y)
+    tree = ht.jit(lambda x: {"sums": x.sum(0), "rest": [x * 2, (x.sum(), 3)]})
+    none = ht.jit(lambda: weight + kept)
+    asks = ht.jit(lambda x, flag=False: x + 1 if flag or ht.is_grad_enabled() else x - 1)
+    found = []
+    for _ in range(3):
+        found += [both(x, y), both(y, x), both(found[-1] if found else x, y), none(), asks(x)]
+        found += [asks(x, flag=True), both(x[::1] * 1, y.view(3, 4))]
+        parts = tree(x)
+        found += [parts["sums"], parts["rest"][0], parts["rest"][1][0]]
+        with ht.no_grad():
+            found += [asks(x), asks(x.detach())]
+            weight.add_(1)
+        weight = weight + 1  # another tensor, which the plans do not know
+        kept[1:] = found[0][0, 1:]
+        found.append(both(x.clone().requires_grad_(), y).detach())
+        found.append(both(np.ones((3, 4), np.float32), y))
+        found += [both(x[:1], y[:1]), tree(y[1:])["sums"]]
+    assert parts["rest"][1][1] == 3
+    return found
+
+
+def test_calls_of_captured_functions_give_what_python_gives(monkeypatch, replayed):
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    compiled = [v.numpy() for v in of_captured(ht.tensor(data), ht.tensor(data + 1))]
+    assert replayed
+    count = len(replayed)
+    leave_to_python(monkeypatch)
+    python = [v.numpy() for v in of_captured(ht.tensor(data), ht.tensor(data + 1))]
+    assert len(replayed) == count
+    for one, other in zip(compiled, python, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_a_captured_call_gives_is_a_tensor_like_any_other(replayed):
+    add = ht.jit(lambda x, y: x + y)
+    x, y = ht.tensor(np.ones(4, np.float32)), ht.tensor(np.ones(4, np.float32))
+    add(x, y)
+    made = add(x, y)
+    assert replayed == [made]
+    del replayed[:]
+    assert made.is_leaf
+    assert not made.requires_grad
+    made.requires_grad_()
+    (made * made).sum().backward()
+    assert made.grad.tolist() == [4.0] * 4
+    again = add(x, y)
+    again += x
+    x += again
+    assert (again.tolist(), x.tolist()) == ([3.0] * 4, [4.0] * 4)
+    assert add(x, y).tolist() == [5.0] * 4
+    leaf = weakref.ref(again.node)
+    del again, replayed[:]
+    gc.collect()
+    assert leaf() is None, "nothing holds what nobody asks for"
+
+
+def test_a_captured_call_whose_plan_holds_no_memory_takes_it_again(engine, replayed):
+    add = ht.jit(lambda x: x + 1)
+    x = ht.tensor(np.ones(4, np.float32))
+    add(x)
+    add(x)
+    (plans,) = add._captured.values()
+    plans[0].plan.let_go()
+    assert [add(x).tolist() for _ in range(3)] == [[2.0] * 4] * 3
+    assert len(replayed) == 4
+
+
+def test_a_captured_call_of_what_has_failed_says_why(engine, replayed):
+    add = ht.jit(lambda x: x + 1)
+    x = ht.tensor(np.ones(4, np.float32))
+    add(x)
+    add(x)
+    lost = FailureKind.DATA_CORRUPTION, Scope.OPERATION, "walked:0", "add", "lost in a test"
+    failure = Failure(*lost, retryable=False)
+    store.arrays[x.node].poison(failure)
+    with pytest.raises(OperationFailed, match="lost in a test"):
+        add(x)
+    assert add(ht.tensor(np.ones(4, np.float32))).tolist() == [2.0] * 4

@@ -83,6 +83,24 @@ def test_a_repeated_pattern_needs_no_second_raw_allocation():
     assert stats.allocated_nbytes == 0
 
 
+def test_the_block_that_has_just_come_back_is_given_again():
+    pool = pool_of(Memory())
+    sizes = [64, SMALL_NBYTES, 3 * SMALL_NBYTES]
+    blocks = [pool.allocate(n, "x") for n in sizes]
+    before = pool.stats()
+    for block, n in zip(blocks, sizes, strict=True):
+        pool.release(block)
+        again = pool.allocate(n, "y")
+        assert again is block
+        assert again.label == "y"
+        assert pool.region(again, n) is pool.region(block, n)
+    assert pool.region(blocks[0], 60).nbytes == 60
+    after = pool.stats()
+    assert after.allocated_nbytes == before.allocated_nbytes == sum(sizes)
+    assert after.peak_nbytes == before.peak_nbytes
+    assert after.raw_allocations == before.raw_allocations
+
+
 def test_neighbours_join_so_that_a_slab_becomes_whole_again():
     device = Memory()
     pool = pool_of(device)

@@ -43,8 +43,11 @@ static struct {
     Py_ssize_t dtype, shape;
 } type_;
 static struct {
-    Py_ssize_t type;
-} node, array;
+    Py_ssize_t attrs, op, srcs, type;
+} node;
+static struct {
+    Py_ssize_t pool, region, type, written;
+} array;
 
 static const struct {
     const char *kind, *name;
@@ -93,14 +96,21 @@ static const struct {
     {"Move", "type", &move.type},
     {"Type", "dtype", &type_.dtype},
     {"Type", "shape", &type_.shape},
+    {"Node", "attrs", &node.attrs},
+    {"Node", "op", &node.op},
+    {"Node", "srcs", &node.srcs},
     {"Node", "type", &node.type},
+    {"Array", "pool", &array.pool},
+    {"Array", "region", &array.region},
     {"Array", "type", &array.type},
+    {"Array", "written", &array.written},
 };
 
 /* What `bind` is given, by name. */
-static PyObject *Array, *Cell, *DType, *Link, *Listed, *Scalar, *Tensor, *Type, *Window, *arrays, *autocast, *engines,
-    *grad_mode, *here, *moves, *no_hooks, *note_window, *number_key, *read_window, *recordable, *serials, *stale,
-    *store, *tape_of, *told_of, *under_way, *write_window;
+static PyObject *Array, *Cell, *DType, *Link, *Listed, *Node, *Scalar, *Tensor, *Type, *Window, *arrays, *autocast,
+    *engines, *forget_array, *forget_owner, *grad_mode, *here, *leaf_slots, *mode_key, *moves, *no_hooks, *note_window,
+    *number_key, *owners, *read_window, *recordable, *serials, *stale, *store, *tape_of, *told_of, *under_way,
+    *write_window;
 static const struct {
     const char *name;
     PyObject **place;
@@ -110,6 +120,7 @@ static const struct {
     {"DType", &DType},
     {"Link", &Link},
     {"Listed", &Listed},
+    {"Node", &Node},
     {"Scalar", &Scalar},
     {"Tensor", &Tensor},
     {"Type", &Type},
@@ -117,12 +128,17 @@ static const struct {
     {"arrays", &arrays},
     {"autocast", &autocast},
     {"engines", &engines},
+    {"forget_array", &forget_array},
+    {"forget_owner", &forget_owner},
     {"grad_mode", &grad_mode},
     {"here", &here},
+    {"leaf_slots", &leaf_slots},
+    {"mode_key", &mode_key},
     {"moves", &moves},
     {"no_hooks", &no_hooks},
     {"note_window", &note_window},
     {"number_key", &number_key},
+    {"owners", &owners},
     {"read", &read_window},
     {"recordable", &recordable},
     {"serials", &serials},
@@ -142,17 +158,18 @@ static PyObject *throughs; /* windows through windows, by the addresses of both,
 static PyObject *moves_near; /* `moves` by the addresses of types, with these */
 static PyObject *told; /* what `told` of kin tells of windows, by their addresses, with them */
 static PyObject *empty;
-static allocfunc allocate;
+static allocfunc allocate, allocate_node;
 static newfunc make_tuple;
 
-static PyObject *a_numbered, *a__number, *a__stop, *a_acquire, *a_append, *a__appended, *a_dtype, *a_give,
-    *a_is_float, *a__let_go, *a_lock, *a_overwritten, *a_put, *a_recordings, *a_release, *a_start, *a_step, *a_stop,
-    *a_through;
+static PyObject *a_numbered, *a__last, *a__number, *a__stop, *a_acquire, *a_append, *a__appended, *a_dtype, *a_give,
+    *a_input, *a_is_float, *a__let_go, *a_lock, *a_overwritten, *a_put, *a_recordings, *a_release, *a_run, *a_slot, *a_start,
+    *a_step, *a_stop, *a_straight, *a_throttle, *a_through, *a_type, *a_value;
 static const struct {
     const char *text;
     PyObject **place;
 } words[] = {
     {"_numbered", &a_numbered},
+    {"_last", &a__last},
     {"_number", &a__number},
     {"_stop", &a__stop},
     {"acquire", &a_acquire},
@@ -160,6 +177,7 @@ static const struct {
     {"_appended", &a__appended},
     {"dtype", &a_dtype},
     {"give", &a_give},
+    {"input", &a_input},
     {"is_float", &a_is_float},
     {"_let_go", &a__let_go},
     {"lock", &a_lock},
@@ -167,10 +185,16 @@ static const struct {
     {"put", &a_put},
     {"recordings", &a_recordings},
     {"release", &a_release},
+    {"run", &a_run},
+    {"slot", &a_slot},
     {"start", &a_start},
     {"step", &a_step},
     {"stop", &a_stop},
+    {"straight", &a_straight},
+    {"throttle", &a_throttle},
     {"through", &a_through},
+    {"type", &a_type},
+    {"value", &a_value},
 };
 
 static void put(PyObject *object, Py_ssize_t place, PyObject *value)
@@ -1227,6 +1251,215 @@ done:
     return PyErr_Occurred() ? NULL : PyBool_FromLong(can > 0);
 }
 
+/* Note something of a leaf for as long as it lives, as a `WeakKeyDictionary` does. */
+static int note_of_leaf(PyObject *table, PyObject *leaf, PyObject *forget, PyObject *value)
+{
+    PyObject *ref = PyWeakref_NewRef(leaf, forget);
+    int failed = ref == NULL ? -1 : PyDict_SetItem(table, ref, value);
+    Py_XDECREF(ref);
+    return failed;
+}
+
+/* As `Tensor(store.holding(array), device, owns=True)` outside traces. */
+static PyObject *holding(PyObject *held, PyObject *device)
+{
+    PyObject *type = PyObject_GetAttr(held, a_type), *made = type ? without_node(device, 0) : NULL;
+    PyObject *leaf = made ? allocate_node((PyTypeObject *)Node, 0) : NULL;
+    PyObject *number = leaf ? PyIter_Next(leaf_slots) : NULL, *slot = number ? PyTuple_Pack(2, a_slot, number) : NULL;
+    PyObject *attrs = slot ? PyTuple_Pack(1, slot) : NULL, *ref = attrs ? PyWeakref_NewRef(made, NULL) : NULL;
+    if (ref != NULL) {
+        put(leaf, node.op, a_input);
+        put(leaf, node.type, type);
+        put(leaf, node.srcs, empty);
+        put(leaf, node.attrs, attrs);
+        put(made, cell.node, leaf);
+        put(made, cell.owns, Py_True);
+    }
+    if (ref == NULL || note_of_leaf(arrays, leaf, forget_array, held) < 0 ||
+        note_of_leaf(owners, leaf, forget_owner, ref) < 0)
+        Py_CLEAR(made);
+    Py_XDECREF(ref);
+    Py_XDECREF(attrs);
+    Py_XDECREF(slot);
+    Py_XDECREF(number);
+    Py_XDECREF(leaf);
+    Py_XDECREF(type);
+    return made;
+}
+
+/* The leaf of a cell that has no other's memory and whose value is on no tape; else NULL. Borrowed. */
+static PyObject *own_leaf(PyObject *x)
+{
+    if (AT(x, cell.link) != Py_None || AT(x, cell.recording) != Py_None || AT(x, cell.part) != Py_None)
+        return NULL;
+    return AT(x, cell.node);
+}
+
+/* Whether an argument is a tensor of a kind: its type, its device, and whether it requires a gradient. */
+static int is_of_kind(PyObject *x, PyObject *kind)
+{
+    PyObject *leaf = (PyObject *)Py_TYPE(x) == Tensor ? own_leaf(x) : NULL;
+    if (leaf == NULL || AT(x, cell.requires_grad) != PyTuple_GetItem(kind, 2))
+        return 0;
+    Py_INCREF(leaf);
+    int same = PyObject_RichCompareBool(AT(leaf, node.type), PyTuple_GetItem(kind, 0), Py_EQ);
+    Py_DECREF(leaf);
+    return same > 0 ? PyObject_RichCompareBool(AT(x, cell.device), PyTuple_GetItem(kind, 1), Py_EQ) : same;
+}
+
+/* The array of a source; NULL where there is none yet, with an exception where looking failed. A new reference. */
+static PyObject *array_of(PyObject *source, PyObject *given)
+{
+    PyObject *held = source;
+    if (PyLong_CheckExact(source) || is_cell(source)) {
+        PyObject *leaf = own_leaf(PyLong_CheckExact(source) ? PyTuple_GetItem(given, PyLong_AsSsize_t(source)) : source);
+        PyObject *ref = leaf ? PyWeakref_NewRef(leaf, NULL) : NULL;
+        held = ref ? PyDict_GetItemWithError(arrays, ref) : NULL;
+        Py_XINCREF(held);
+        Py_XDECREF(ref);
+        return held;
+    }
+    Py_INCREF(held);
+    return held;
+}
+
+/* Whether a call is of the kind that a usual plan is for, and its trace would be the same now. */
+static int is_usual(PyObject *usual, PyObject *given)
+{
+    PyObject *kinds = PyTuple_GetItem(usual, 0), *found;
+    Py_ssize_t count = PyTuple_Size(given);
+    int same = PyList_Size(under_way) == 0 && count == PyTuple_Size(kinds);
+    for (Py_ssize_t i = 0; same > 0 && i < count; i++)
+        same = is_of_kind(PyTuple_GetItem(given, i), PyTuple_GetItem(kinds, i));
+    if (same <= 0)
+        return same;
+    if ((found = PyObject_CallNoArgs(mode_key)) == NULL)
+        return FAILED;
+    same = PyObject_RichCompareBool(found, PyTuple_GetItem(usual, 1), Py_EQ);
+    Py_DECREF(found);
+    return same > 0 ? is_on(PyTuple_GetItem(usual, 2)) : same;
+}
+
+/* Whether arrays are what a plan takes, and have their values. Appends where they are. */
+static int fit(PyObject *inputs, PyObject *types, PyObject *pool, PyObject *regions)
+{
+    Py_ssize_t count = PyList_Size(inputs);
+    int same = count == PyTuple_Size(types);
+    for (Py_ssize_t i = 0; same > 0 && i < count; i++) {
+        PyObject *one = PyList_GetItem(inputs, i);
+        if ((PyObject *)Py_TYPE(one) != Array || AT(one, array.pool) != pool || AT(one, array.region) == NULL)
+            return 0;
+        if ((same = PyObject_RichCompareBool(AT(one, array.type), PyTuple_GetItem(types, i), Py_EQ)) > 0)
+            same = PyList_Append(regions, AT(one, array.region)) < 0 ? FAILED : 1;
+    }
+    return same;
+}
+
+/* Submit, and note at which point of the stream the arrays are written. */
+static int submit(PyObject *straight, PyObject *regions, PyObject *outputs)
+{
+    PyObject *stream = PyTuple_GetItem(straight, 0), *kind, *error, *trace, *none;
+    PyObject *lock = PyObject_GetAttr(stream, a_lock);
+    PyObject *held = lock ? PyObject_CallMethodObjArgs(lock, a_acquire, NULL) : NULL;
+    int done = -1;
+    if (held != NULL) {
+        none = PyObject_CallFunctionObjArgs(PyTuple_GetItem(straight, 5), stream, regions, empty, NULL);
+        PyObject *last = none ? PyObject_GetAttr(stream, a__last) : NULL;
+        PyObject *written = last ? PyObject_GetAttr(last, a_value) : NULL;
+        for (Py_ssize_t i = 0; written != NULL && i < PyTuple_Size(outputs); i++)
+            put(PyTuple_GetItem(outputs, i), array.written, written);
+        done = written == NULL ? -1 : 0;
+        Py_XDECREF(written);
+        Py_XDECREF(last);
+        Py_XDECREF(none);
+        PyErr_Fetch(&kind, &error, &trace);
+        none = PyObject_CallMethodObjArgs(lock, a_release, NULL);
+        Py_XDECREF(none);
+        if (kind != NULL)
+            PyErr_Restore(kind, error, trace);
+        Py_DECREF(held);
+    }
+    Py_XDECREF(lock);
+    return done;
+}
+
+/* As `Plan.run` of a plan that has a straight way, where the inputs fit. NULL without an exception where Python
+ * decides: nothing was done then. */
+static PyObject *run_straight(PyObject *straight, PyObject *inputs)
+{
+    PyObject *none = PyObject_CallMethodObjArgs(PyTuple_GetItem(straight, 0), a_throttle, NULL);
+    PyObject *regions = none ? PyList_New(0) : NULL, *made = PyTuple_GetItem(straight, 3), *outputs = NULL;
+    Py_XDECREF(none);
+    int same = regions ? fit(inputs, PyTuple_GetItem(straight, 1), PyTuple_GetItem(straight, 2), regions) : 0;
+    Py_ssize_t count = PyTuple_Size(made);
+    if (same > 0 && (outputs = PyTuple_New(count)) != NULL)
+        for (Py_ssize_t i = 0; i < count && outputs != NULL; i++) {
+            PyObject *type = PyTuple_GetItem(made, i);
+            PyObject *one = PyObject_CallFunctionObjArgs(PyTuple_GetItem(straight, 4), PyTuple_GetItem(type, 1),
+                                                         PyTuple_GetItem(type, 2), PyTuple_GetItem(type, 3), NULL);
+            if (one == NULL || PyTuple_SetItem(outputs, i, one) < 0 ||
+                PyList_Append(regions, AT(one, array.region)) < 0)
+                Py_CLEAR(outputs);
+        }
+    if (outputs != NULL && submit(straight, regions, outputs) < 0)
+        Py_CLEAR(outputs);
+    Py_XDECREF(regions);
+    return outputs;
+}
+
+/* As `Plan.run`. */
+static PyObject *run(PyObject *plan, PyObject *inputs)
+{
+    PyObject *straight = PyObject_GetAttr(plan, a_straight); /* gone where its memory was given to others */
+    PyObject *outputs = straight && straight != Py_None ? run_straight(straight, inputs) : NULL;
+    Py_XDECREF(straight);
+    if (outputs == NULL && !PyErr_Occurred())
+        outputs = PyObject_CallMethodObjArgs(plan, a_run, inputs, NULL);
+    return outputs;
+}
+
+static PyObject *replay(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *usual = args[0], *given = args[1], *sources = PyTuple_GetItem(usual, 4), *device = PyTuple_GetItem(usual, 5);
+    PyObject *whole = PyTuple_GetItem(usual, 7), *inputs, *outputs, *tensors, *each, *made = NULL;
+    Py_ssize_t number = PyTuple_Size(sources), results = PyLong_AsSsize_t(PyTuple_GetItem(usual, 6));
+    int same = is_usual(usual, given);
+    if (same == 0)
+        Py_RETURN_NOTIMPLEMENTED;
+    if (same < 0 || (inputs = PyList_New(number)) == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < number; i++) {
+        PyObject *held = array_of(PyTuple_GetItem(sources, i), given);
+        if (held == NULL) {
+            Py_DECREF(inputs);
+            if (PyErr_Occurred())
+                return NULL;
+            Py_RETURN_NOTIMPLEMENTED;
+        }
+        PyList_SetItem(inputs, i, held);
+    }
+    outputs = run(PyTuple_GetItem(usual, 3), inputs);
+    Py_DECREF(inputs);
+    if (outputs == NULL)
+        return NULL;
+    if (whole == Py_None)
+        made = holding(PyTuple_GetItem(outputs, 0), device);
+    else if ((tensors = PyList_New(0)) != NULL) {
+        int failed = 0;
+        for (Py_ssize_t i = 0; i < results && !failed; i++) {
+            PyObject *one = holding(PyTuple_GetItem(outputs, i), device);
+            failed = one == NULL || PyList_Append(tensors, one) < 0;
+            Py_XDECREF(one);
+        }
+        each = failed ? NULL : PyObject_GetIter(tensors);
+        made = each ? PyObject_CallFunctionObjArgs(whole, each, NULL) : NULL;
+        Py_XDECREF(each);
+        Py_DECREF(tensors);
+    }
+    Py_DECREF(outputs);
+    return made;
+}
+
 /* Where in objects of a class the slot of a name lies; -1 with an exception. */
 static Py_ssize_t place_of(PyObject *kind, const char *name)
 {
@@ -1273,6 +1506,7 @@ static PyObject *bind(PyObject *module, PyObject *given)
         *names[i].place = found;
     }
     allocate = (allocfunc)PyType_GetSlot((PyTypeObject *)Tensor, Py_tp_alloc);
+    allocate_node = (allocfunc)PyType_GetSlot((PyTypeObject *)Node, Py_tp_alloc);
     make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     Py_RETURN_NONE;
 }
@@ -1287,6 +1521,8 @@ static PyMethodDef methods[] = {
      "number(recording, cell) -> number: as CellTape.number"},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite_cell, METH_FASTCALL,
      "overwrite(recording, cell, number): as CellTape.overwritten"},
+    {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL,
+     "replay(usual, arguments) -> the result of a captured function, or NotImplemented where Python decides"},
     {"through", (PyCFunction)(void (*)(void))through_a_move, METH_FASTCALL,
      "through(window, move) -> what the move's steps show of what the window shows, or None"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
