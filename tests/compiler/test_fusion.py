@@ -9,7 +9,9 @@ import pytest
 
 from hal.core.dtypes import DType
 from hal.tile import evaluate
-from hal.tile.node import Type
+from hal.tile.kernel import Store
+from hal.tile.node import Type, toposort
+from hal.tile.walk import statements
 from stack import ops as g
 from stack.framework.reverse import gradients
 from tests.compiler.lowered import SIMD, check, run_lowered
@@ -98,6 +100,19 @@ def test_chosen_matrices_need_no_copy(turned: bool) -> None:
     rows = g.gather(g.reshape(w, (51, 17)), at, 0)
     other = g.matmul(g.reshape(x, (45, 17)), g.transpose(rows))
     assert len(check([other], [x, w, at], [*given, numbers]).calls) == 2
+
+
+def test_what_a_number_chooses_is_zero_by_itself_where_there_is_nothing() -> None:
+    x, at = g.input(0, Type((9, 40), F)), g.input(1, Type((9, 40), DType.I64))
+    numbers = np.random.default_rng(0).integers(-3, 44, (9, 40))
+    chosen = g.gather(x, at, 1, batch=True)
+    program = check([g.exp(chosen)], [x, at], [*arrays(x), numbers])
+    (kernel,) = (c.kernel for c in program.calls)
+    values = [s.value for s in statements(kernel.body) if isinstance(s, Store)]
+    assert not any(n.op == "where" for n in toposort(values))
+    # A load does not give this zero.
+    padded = g.pad(x, (0, 2), (0, 3), -0.0)
+    check([g.div(g.full_like(padded, 1.0), padded), g.pad(x, (0, 2), (0, 3), 0.0)], [x], arrays(x))
 
 
 def test_what_no_number_chooses_is_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:

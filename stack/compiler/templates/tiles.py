@@ -166,7 +166,7 @@ class Tiles:
                 return cast(exact, compute_dtype(e.dtype))
             case Select():
                 kept = self.tile(e.value)
-                if not self._open(e.guards):
+                if not self._open(e.guards) or self._is_zero_outside(e):
                     return kept
                 return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
             case Apply():
@@ -284,6 +284,14 @@ class Tiles:
     def _open(self, guards: Iterable[Guard]) -> tuple[Guard, ...]:
         """The guards that may not hold everywhere."""
         return tuple(g for g in guards if g not in self.holding)
+
+    def _is_zero_outside(self, e: Select) -> bool:
+        """Whether what is chosen is read under the same guards, which gives zero where they do not
+        hold, and nothing else is wanted there."""
+        read = e.value
+        if not isinstance(read, Read) or read.root in self.local:
+            return False
+        return e.fill == 0 and str(e.fill)[0] != "-" and {*self._open(e.guards)} <= {*read.guards}
 
     def mask(self, guards: tuple[Guard, ...]) -> Node:
         """Where every guard holds."""

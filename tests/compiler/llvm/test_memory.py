@@ -174,6 +174,25 @@ def test_gather_and_scatter(shape, dtype, nbytes, masked) -> None:
     agree(b.kernel(), (1,), buffers, {"other": 1} if masked else {}, vector_nbytes=nbytes)
 
 
+@pytest.mark.parametrize("dtype", [DType.I32, DType.I64])
+@pytest.mark.parametrize("size", [5, 40])
+def test_what_words_in_memory_choose(dtype: DType, size: int) -> None:
+    """Each word is read as a scalar, of which an address and its guard are computed: what was
+    computed of vectors would be taken apart."""
+    b = Builder("chosen")
+    x, y, i = b.buffer("x", F), b.buffer("y", F, writes=True), b.buffer("i", dtype)
+    word = cast(b.load(i, 0, (size,), (1,)), DType.I64)
+    at = binary("sub", binary("mul", word, 2), 3)
+    inside = binary("and", binary("le", 0, at), binary("lt", at, 60))
+    b.store(y, 0, b.gather(x, binary("add", at, 4), inside), (1,))
+    words = np.random.default_rng(size).integers(-20, 50, size).astype(NUMPY[dtype])
+    buffers = {"x": numbers(F, 64), "y": np.ones(size, np.float32), "i": words}
+    agree(b.kernel(), (1,), buffers)
+    text = render(b.kernel(), info()).text
+    assert "masked.gather" not in text
+    assert "extractelement" not in text
+
+
 @pytest.mark.parametrize(
     ("step", "width", "dtype"),
     sample("neighbours", product(range(1, 6), (7, 33), (DType.F32, DType.F64, DType.BF16)), 10),

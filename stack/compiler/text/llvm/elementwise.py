@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hal.core.dtypes import DType
+from hal.tile.kernel import Load
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import arith
 from stack.compiler.text.llvm.bounds import bounds
 from stack.compiler.text.llvm.lines import compared, equal
-from stack.compiler.text.llvm.tiles import Rule, TileValues
+from stack.compiler.text.llvm.tiles import Rule, TileValues, columns
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
 from stack.compiler.text.llvm.words import in_order
 
@@ -68,7 +69,42 @@ PIECES: Mapping[str, Rule] = {
 """Rules of pieces."""
 
 
+MOST = 16
+"""Parts of what is computed of each word, at most."""
+
+_OF_WORDS = frozenset({"add", "sub", "mul", "lt", "le", "and"})
+_LAID_OUT = frozenset({"broadcast", "reshape", "cast"})
+
+
+def is_of_words(t: TileValues, n: Node) -> bool:
+    """Whether integers or conditions are made by few operations of words that are loaded: those
+    that say where something lies. An address is a scalar, so what is computed of one word is
+    sooner there than what would be computed of a vector of them and taken out of it."""
+    stack, seen, loaded = [n], set[Node](), False
+    while stack:
+        x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if len(seen) > MOST or not (x.dtype.is_int or x.dtype is DType.BOOL):
+            return False
+        if x.op == "var" and isinstance(t.env.loads.get(x), Load):
+            loaded = True
+        elif x.op in _OF_WORDS or (x.op in _LAID_OUT and columns(x.srcs[0].shape) > 1):
+            stack.extend(x.srcs)
+        elif x.op not in ("const", "arange", "broadcast"):
+            return False
+    return loaded
+
+
+def _of_words(t: TileValues, n: Node, row: int, column: int) -> str:
+    if not is_of_words(t, n):
+        return t.extract(n, row, column)
+    return arith.define(t.out, n, 1, [t.element(s, row, column) for s in n.srcs])
+
+
 ELEMENTS: Mapping[str, Rule] = {
+    **dict.fromkeys(_OF_WORDS, _of_words),
     "const": lambda t, n, row, column: constant(n.dtype, n["value"]),
     "arange": lambda t, n, row, column: constant(n.dtype, column),
     "cast": lambda t, n, row, column: arith.define(

@@ -11,6 +11,7 @@ from hal.tile.kernel import Access, Atomic, Copy, Gather, Memory, Scatter
 from hal.tile.node import Node
 from stack.compiler.text.llvm import arith, casts
 from stack.compiler.text.llvm.addresses import constant_of
+from stack.compiler.text.llvm.elementwise import is_of_words
 from stack.compiler.text.llvm.guards import counted, guarded
 from stack.compiler.text.llvm.lines import line_of
 from stack.compiler.text.llvm.loads import (
@@ -51,10 +52,11 @@ def gather_element(t: TileValues, s: Gather, row: int, column: int) -> str:
 
 
 def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
-    """A piece of gathered elements. A gather of words is left to the hardware's own."""
+    """A piece of gathered elements. A gather of words is left to the hardware's own, but where the
+    places are words from memory themselves."""
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
-    if width > 1 and s.memory.dtype.nbytes >= 4:
+    if width > 1 and s.memory.dtype.nbytes >= 4 and not is_of_words(t, s.index):
         if s.index.dtype is DType.I64 and s.other is None:
             line = line_of(t, s.index, row)
             if line is not None and 1 <= line[1] <= NEAR:

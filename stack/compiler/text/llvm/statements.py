@@ -41,13 +41,17 @@ class Pending:
     def force(self, keep: frozenset[Node] = frozenset()) -> None:
         """Make all pending loads happen but those to keep."""
         kept = []
-        for v in self.variables:
+        # A gather whose places are words from memory reads these one by one, unless they are there.
+        for v in sorted(self.variables, key=self._is_loaded):
             if v in keep:
                 kept.append(v)
             else:
                 alias = self.tiles.env.aliases.get(v)
                 self.tiles.pieces(v if alias is None else alias.srcs[0])
         self.variables = kept
+
+    def _is_loaded(self, v: Node) -> bool:
+        return not isinstance(self.tiles.env.loads.get(v), Gather)
 
     def force_used(self, used: frozenset[Node]) -> None:
         """Make these loads happen."""
