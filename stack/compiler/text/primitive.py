@@ -27,6 +27,9 @@ SATURATION = "saturation"
 HALVES = "halves"
 """A format that has it prints casts between f16 and f32."""
 
+EXTREMES = "extremes"
+"""A format that has it prints the minimum and the maximum of floats, NaN where one is."""
+
 
 def definition(n: Node, has: Collection[str] = ()) -> Node | None:
     """The value of a node by simpler operations; None for what is primitive to a format that `has`
@@ -220,9 +223,12 @@ def _extreme(n: Node, has: Collection[str]) -> Node | None:
     found = where(first, a, b)
     if _is_number(a):
         return found
+    is_wide = n.dtype is wide[0].dtype
+    if EXTREMES in has and is_wide:
+        return None
     # Of scalars LLVM makes branches where both choices are of one value, and of data they are
     # foretold by nothing; a sum is NaN, too.
-    nan = binary("add", a, a) if n.dtype is wide[0].dtype and not n.shape else a
+    nan = binary("add", a, a) if is_wide and not n.shape else a
     return where(binary("ne", wide[0], wide[0]), nan, found)
 
 

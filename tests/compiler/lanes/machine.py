@@ -16,7 +16,16 @@ OPS = {"fadd": "add", "fsub": "sub", "fmul": "mul", "fdiv": "div", "frem": "rem"
 OPS |= {"sdiv": "div", "udiv": "div", "srem": "rem", "urem": "rem", "ashr": "shr", "lshr": "shr"}
 RELATIONS = {"oeq": "eq", "une": "ne", "eq": "eq", "ne": "ne", "olt": "lt", "ole": "le"}
 RELATIONS |= {"slt": "lt", "ult": "lt", "sle": "le", "ule": "le"}
-CALLS = {"smin": "min", "smax": "max", "umin": "min", "umax": "max", "fabs": "abs", "fma": "fma"}
+CALLS = {
+    "minimum": "min",
+    "maximum": "max",
+    "smin": "min",
+    "smax": "max",
+    "umin": "min",
+    "umax": "max",
+    "fabs": "abs",
+    "fma": "fma",
+}
 CALLS |= {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "roundeven": "round"}
 
 

@@ -10,9 +10,16 @@ from hal.tile.build import binary, cast
 from hal.tile.node import Node, Type, node
 from stack.compiler.text.llvm.types import constant, register, splat_constant, suffix, vector
 from stack.compiler.text.llvm.writer import LlvmWriter
-from stack.compiler.text.primitive import DEFINED, HALVES, SATURATION, computed, definition
+from stack.compiler.text.primitive import (
+    DEFINED,
+    EXTREMES,
+    HALVES,
+    SATURATION,
+    computed,
+    definition,
+)
 
-HAS = frozenset({SATURATION, HALVES, "sin", "cos"})
+HAS = frozenset({SATURATION, HALVES, EXTREMES, "sin", "cos"})
 """Operations that have instructions or rules of their own."""
 
 _INSTRUCTIONS: Mapping[str, Mapping[str, str]] = {
@@ -43,6 +50,8 @@ _INTRINSICS: Mapping[str, Mapping[str, str]] = {
     "round": {"f": "roundeven"},
 }
 
+_EXTREMES = {"min": "minimum", "max": "maximum"}
+
 _SOURCE = {"f": "f", "i": "s", "u": "u", "b": "u"}
 
 
@@ -51,6 +60,10 @@ def instruction(out: LlvmWriter, n: Node, width: int, operands: list[str]) -> st
     dtype = n.srcs[0].type.dtype
     if n.op in _INSTRUCTIONS:
         return out.put(f"{_head(n.op, dtype, width)} {', '.join(operands)}")
+    if n.op in _EXTREMES and dtype.is_float:
+        # Of zeros either will do: hardware that tells them apart does it by itself.
+        name = _EXTREMES[n.op]
+        return out.elementwise(name, register(dtype), width, *operands, flags="nsz ")
     if n.op in _INTRINSICS:
         return out.elementwise(_INTRINSICS[n.op][dtype.kind], register(dtype), width, *operands)
     if n.op == "where":

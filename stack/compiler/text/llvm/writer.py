@@ -67,21 +67,26 @@ class LlvmWriter:
 
     # calls
 
-    def call(self, function: str, result: str, *args: tuple[str, str]) -> str:
+    def call(self, function: str, result: str, *args: tuple[str, str], flags: str = "") -> str:
         """Call an external function or intrinsic with (type, value) arguments; `result` is its
-        type."""
+        type, `flags` says what floats it need not keep, each with a space behind."""
         self.declare(function, result, tuple(kind for kind, _ in args))
         given = ", ".join(f"{kind} {value}" for kind, value in args)
         if result == "void":
             self.lines.append(f"call void @{function}({given})")
             return ""
-        return self.put(f"call {result} @{function}({given})")
+        return self.put(f"call {flags}{result} @{function}({given})")
 
-    def elementwise(self, function: str, scalar: str, width: int, *args: str) -> str:
+    def elementwise(
+        self, function: str, scalar: str, width: int, *args: str, flags: str = ""
+    ) -> str:
         """Call llvm.<function> whose arguments and result have one type."""
         kind = vector(scalar, width)
         return self.call(
-            f"llvm.{function}.{suffix(scalar, width)}", kind, *((kind, a) for a in args)
+            f"llvm.{function}.{suffix(scalar, width)}",
+            kind,
+            *((kind, a) for a in args),
+            flags=flags,
         )
 
     def declare(self, function: str, result: str, kinds: tuple[str, ...]) -> None:
