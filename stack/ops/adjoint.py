@@ -16,8 +16,9 @@ __all__: list[str] = []
 Totals = dict[Node, Node]
 """The derivative by each node, as far as it is known."""
 
-Leads = dict[Node, bool]
-"""Whether a wanted node lies at or below each node."""
+Leads = dict[Node, int]
+"""The place in the walk of each node at or below which a wanted node lies, from 1 on; of others
+0."""
 
 
 def adjoints(
@@ -38,8 +39,8 @@ def adjoints(
         accumulate(total, n, d)
     order = list(toposort(total, below))
     leads: Leads = {}
-    for n in order:
-        leads[n] = any(leads[s] for s in below(n)) or wanted(n)
+    for place, n in enumerate(order, 1):
+        leads[n] = place if any(leads[s] for s in below(n)) or wanted(n) else 0
     for n in reversed(order):
         if n in total and leads[n]:
             (visit or flow)(n, total, leads)

@@ -12,8 +12,9 @@ from hal.tile.node import Node, Type, toposort
 from stack import ops as g
 from stack.compiler.graph.access import Affine, Materialise, Want, Wants, axis_index
 from stack.compiler.graph.prepare import prepare
-from stack.compiler.graph.roots import Home, base, choose_roots, place
-from stack.compiler.graph.solve import fuse
+from stack.compiler.graph.roots import Home, base, place
+from stack.compiler.graph.saved import choose_roots
+from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.space import Space, solved
 from stack.compiler.program import GraphRequest
 from tests.compiler.graphs import requests
@@ -136,3 +137,26 @@ def test_what_overlapping_windows_show_is_stored_sooner() -> None:
     assert few not in roots
     assert many in roots
     assert once not in roots
+
+
+def test_of_values_that_one_later_kernel_reads_what_it_makes_of_them_is_stored() -> None:
+    x, w = source(0, 40, 40), source(1, 40, 40)
+    wide = g.matmul(x, w)
+    steep = g.tanh(wide)
+    active = g.mul(wide, steep)
+    derivative = g.add(steep, g.mul(wide, g.sub(g.full_like(steep, 1), g.mul(steep, steep))))
+    back = g.matmul(g.matmul(active, w), w)
+    flowed = g.mul(back, derivative)
+
+    def stored(*outputs: Node) -> frozenset[Node]:
+        request = GraphRequest(outputs, (x, w))
+        return stored_roots(request, fuse(request)[0])
+
+    kept = stored(flowed)
+    assert {active, derivative} <= kept
+    assert kept.isdisjoint({wide, steep})
+    # Both are read later in another way, too: one value more would be kept.
+    others = g.add(g.mul(back, wide), g.mul(back, steep))
+    assert derivative not in stored(g.add(flowed, others))
+    # One of them is a result: it would be read once less, but written all the same.
+    assert derivative not in stored(flowed, wide, steep)

@@ -4,9 +4,14 @@ import copy
 
 import numpy as np
 import pytest
+import stack.framework.nn.functional as F
 import torch
 
 import stack.framework as ht
+from hal.core.dtypes import DType
+from hal.tile.node import Type, toposort
+from stack import ops as g
+from stack.framework.reverse import gradients
 
 
 def leaf(*values):
@@ -215,3 +220,39 @@ def test_a_view_that_changes_nothing_is_detached_under_no_grad_too():
         same = w.reshape(1)
     (w * same).sum().backward()
     assert w.grad.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "asked", ["nobody", "a hook", "retain_grad", "grad", "another use", "both ways"]
+)
+def test_what_is_between_a_function_of_several_ways_and_its_argument_has_its_gradient(asked):
+    found = []
+    for lib in (ht, torch):
+        x = lib.tensor(np.linspace(-3, 3, 13).astype(np.float32), requires_grad=True)
+        between = lib.tanh(x * 0.5)
+        if asked == "a hook":
+            between.register_hook(lambda d: d * 3)
+        if asked in ("retain_grad", "both ways"):
+            between.retain_grad()
+        y = x * between + lib.exp(between) * 0.25
+        if asked in ("another use", "both ways"):
+            y = y + lib.sin(between).flip(0)
+        if asked == "grad":
+            found.append([t.tolist() for t in lib.autograd.grad(y.sum(), [between, x])])
+            continue
+        y.sum().backward()
+        asks = asked in ("retain_grad", "both ways")
+        found.append([t.grad.tolist() for t in ([x, between] if asks else [x])])
+    np.testing.assert_allclose(found[0], found[1], rtol=2e-6, atol=1e-6)
+
+
+def test_the_derivative_of_an_activation_is_one_factor():
+    """Of the forward pass alone, so that it can be kept in the place of what it is computed of."""
+    x, d = (g.input(slot, Type((7,), DType.F32)) for slot in range(2))
+    for activation in (F.gelu, F.silu, F.mish, F.softplus):
+        y = activation(ht.Tensor(x, "cpu:0")).node
+        (by,) = gradients([(y, d)], {x}.__contains__).values()
+        assert by.op == "mul"
+        assert d in by.srcs
+        (factor,) = (s for s in by.srcs if s is not d)
+        assert d not in toposort([factor])

@@ -20,7 +20,8 @@ from itertools import accumulate
 
 from hal.core.facts import dataclass
 from hal.tile.node import Node, rebuild
-from stack.compiler.graph.roots import base, choose_roots
+from stack.compiler.graph.roots import base
+from stack.compiler.graph.saved import choose_roots
 from stack.compiler.graph.turns import in_order
 from stack.compiler.program import GraphRequest
 from stack.ops import OPS, is_exchange

@@ -158,9 +158,12 @@ class Inline:
         return big <= 1 and not self.expensive and self.cost * times <= CHEAP
 
 
-def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
-    """Every node that gets a buffer, in topological order, inputs included; `extra` are further
-    ones that must."""
+def worth_storing(
+    request: GraphRequest, extra: Iterable[Node] = ()
+) -> tuple[dict[Node, None], dict[Node, Inline]]:
+    """Every node that must get a buffer or is stored rather than computed in each consumer, in
+    topological order, inputs included, and every node as an expression; `extra` are further ones
+    that must."""
     order = list(toposort(request.outputs))
     roots = _forced(order, request)
     roots.update(dict.fromkeys(extra))
@@ -171,7 +174,7 @@ def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node
         known[n] = Inline.of(n, roots, known)
         if n not in inner and _pays(n, users.get(n, {}), known[n]):
             roots[n] = None
-    return {n: None for n in order if n in roots}
+    return {n: None for n in order if n in roots}, known
 
 
 def _of_scores(order: Sequence[Node]) -> set[Node]:

@@ -11,7 +11,8 @@ from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion, root_needs
 from stack.compiler.graph.operands import read_operands
 from stack.compiler.graph.ordered import read_ordered
-from stack.compiler.graph.roots import OWN_KERNEL, PUT_TOGETHER, Home, base, choose_roots, place
+from stack.compiler.graph.roots import OWN_KERNEL, PUT_TOGETHER, Home, base, place
+from stack.compiler.graph.saved import choose_roots
 from stack.compiler.program import GraphRequest, NeedsPlainSizes
 
 

@@ -141,6 +141,8 @@ class MatmulShape:
 
     def waiting(self, kc: int) -> int:
         """The partial sums of an element of C that wait at once, where blocks of k are so deep."""
+        if not is_fixed(self.k):
+            return 1
         blocks = ceil_div(self.k, kc)
         return levels(blocks) if self.in_pairs else int(blocks > 1)
 

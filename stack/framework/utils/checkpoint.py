@@ -76,9 +76,10 @@ def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
             continue
         leaf = store.barrier(n)
 
-        def pull(d: Node, copy: Node = copy) -> list[Node | None]:
+        def pull(d: Node, lead: Sequence[bool], copy: Node = copy) -> list[Node | None]:
             arrived = store.fresh(d.type)
-            total = gradients([(copy, arrived)], lambda m: m in learned)
+            wanted = {x for x, leads in zip(learned, lead, strict=True) if leads}
+            total = gradients([(copy, arrived)], wanted.__contains__)
             late = {x: behind(n, d) if n in arguments else n for n, x in stands.items()}
             for leaf, origin in stops.items():
                 late[leaf] = store.barrier(*substitute([origin], late))
