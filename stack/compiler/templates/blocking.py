@@ -7,7 +7,7 @@ computed meanwhile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from hal.core.description import DeviceInfo, MatrixUnit, SpaceKind
@@ -219,16 +219,12 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     mc = max(mr, nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr)
     # The block of one instance with the least estimated time that is not too large
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
+    down, across = (list(even_sizes(*side)) for side in ((shape.m, mr), (shape.n, nr)))
+    room, most = scratch_of(shape, blocks), LONGEST // max(shape.k, 1)
     fitting = [
-        (mp, np)
-        for mp in even_sizes(shape.m, blocks.mr)
-        for np in even_sizes(shape.n, blocks.nr)
-        if scratch_nbytes(shape, blocks, mp, np) <= budget and mp * np * shape.k <= LONGEST
+        (mp, np) for mp in down for np in across if mp * np <= most and room(mp, np) <= budget
     ]
-    mp, np = min(
-        fitting or [(blocks.mr, blocks.nr)],
-        key=lambda block: _estimated_time(shape, info, blocks, *block),
-    )
+    mp, np = min(fitting or [(mr, nr)], key=_estimated_time(shape, info))
     mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
     return Blocks(mr, nr, kt, unroll, kc, mc, mp, np)
 
@@ -324,20 +320,24 @@ def scratch_budget(info: DeviceInfo) -> int:
     return min(most, caches[2] * 3 // 4) if len(caches) > 2 else most
 
 
-def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
+def scratch_of(shape: MatmulShape, blocks: Blocks) -> Callable[[int, int], int]:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
-    partial = mp * np * shape.waiting(blocks.kc) * shape.accumulate.nbytes
-    rows = min(mp, blocks.mc) // blocks.mr * shape.pitch(blocks.mr)
-    return (rows + np) * blocks.kc * shape.packed.nbytes + partial
+    held, pitch = shape.waiting(blocks.kc) * shape.accumulate.nbytes, shape.pitch(blocks.mr)
+    mc, mr, deep = blocks.mc, blocks.mr, blocks.kc * shape.packed.nbytes
+    return lambda mp, np: (min(mp, mc) // mr * pitch + np) * deep + mp * np * held
 
 
-def _estimated_time(
-    shape: MatmulShape, info: DeviceInfo, blocks: Blocks, mp: int, np: int
-) -> float:
-    """Time of the whole grid when instances take turns on the device's cores."""
-    computed = mp * np / unit_rate(shape, info)
-    one = (computed + PACK_COST * (mp + np)) * shape.k + LAUNCH_COST
-    programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
-    waves = ceil_div(programs, max(1, info.limits.instances))
+def _estimated_time(shape: MatmulShape, info: DeviceInfo) -> Callable[[tuple[int, int]], float]:
+    """Time of the whole grid when instances that compute `mp` by `np` results take turns on the
+    device's cores."""
+    m, n, k, rate, cores = shape.m, shape.n, shape.k, unit_rate(shape, info), info.limits.instances
     # All others wait for an instance that starts late or is interrupted.
-    return one * (waves + (0.1 if info.limits.instances > 1 else 0))
+    late = 0.1 if cores > 1 else 0.0
+
+    def time(block: tuple[int, int]) -> float:
+        mp, np = block
+        one = (mp * np / rate + PACK_COST * (mp + np)) * k + LAUNCH_COST
+        programs = ceil_div(m, mp) * ceil_div(n, np) * shape.batch
+        return one * (ceil_div(programs, max(1, cores)) + late)
+
+    return time

@@ -25,7 +25,7 @@ from stack.compiler.templates.blocking import (
     register_tile,
     round_up,
     scratch_budget,
-    scratch_nbytes,
+    scratch_of,
     unit_rate,
 )
 from stack.compiler.templates.schedule import Schedule
@@ -115,7 +115,7 @@ def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator
             most = max(mr, cache_nbytes(info, 1) // 2 // (deep * shape.packed.nbytes) // mr * mr)
             mc = round_up(ceil_div(mp, ceil_div(mp, most)), mr)
             blocks = Blocks(mr, nr, kt, unroll, deep, mc, mp, np)
-            if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info):
+            if scratch_of(shape, blocks)(mp, np) <= scratch_budget(info):
                 yield blocks
 
 

@@ -17,7 +17,7 @@ from stack.compiler.templates.blocking import (
     MatmulShape,
     choose_blocks,
     scratch_budget,
-    scratch_nbytes,
+    scratch_of,
 )
 from stack.compiler.templates.group_matmul import LANE_SUMS, choose_block
 from stack.compiler.templates.schedule import (
@@ -51,7 +51,7 @@ def test_candidates_of_a_product_nest_and_fit(shape, info):
         assert t.mc % t.mr == t.mp % t.mr == t.np % t.nr == 0
         assert t.mr <= t.mc <= t.mp < shape.m + t.mr
         assert t.np < shape.n + t.nr
-        assert scratch_nbytes(shape, t, t.mp, t.np) <= scratch_budget(info)
+        assert scratch_of(shape, t)(t.mp, t.np) <= scratch_budget(info)
 
 
 @pytest.mark.parametrize("shape", [(1, 512, 512), (512, 512, 512), (3, 5, 7)])
