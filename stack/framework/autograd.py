@@ -189,7 +189,7 @@ def _follow(
     shapes = [args[i].node for i in wanted]
     device = outputs[0].device
 
-    def pull(d: Node, _: Sequence[bool]) -> list[Node | None]:
+    def pull(d: Node, lead: Sequence[bool]) -> list[Node | None]:
         with no_grad():
             own = iter(parts(d))
             seen = [

@@ -59,6 +59,7 @@ OF_SHAPE = {
     ("call", "of"),
     ("cell", "value"),
     ("ctx", "forward"),
+    ("lead", "pull"),
     ("ctx", "backward"),
 }
 """Parameters that a method has because others of its name read them."""

@@ -349,11 +349,11 @@ def travelling_of(case, axes, layouts, cut, sends, name):
 
 @pytest.mark.slow
 @pytest.mark.turns
-@pytest.mark.parametrize("ranks", stream("owners").sample((2, 4), 1))
-def test_matrices_of_shadowed_experts_are_sent_by_their_owners(ranks):
+@pytest.mark.parametrize(("ranks", "shadows"), stream("owners").sample(((2, 2), (4, 3)), 1))
+def test_matrices_of_shadowed_experts_are_sent_by_their_owners(ranks, shadows):
     """Of S bytes for n ranks these send (n - 1) (1 + 1 / n) S together, for the matrices of a layer
     as for their gradients; a sum over all ranks would be 2 (n - 1) S."""
-    shadows, sizes = 3, (spread_gpt.WIDTH * 4 * spread_gpt.WIDTH,) * 2
+    sizes = (spread_gpt.WIDTH * 4 * spread_gpt.WIDTH,) * 2
     case = Case("sgd", experts=spread_gpt.EXPERTS, special="dropless")
     axes, layouts, cut, _ = case.divide(expert(ranks, "*.mixture", shadows=shadows))
     exchanges = [n for n in toposort(cut.outputs) if is_exchange(n)]

@@ -138,7 +138,7 @@ def ruled(
     leaf = barrier(value)
     me = weakref.ref(leaf)  # the rule must not keep the leaf that it belongs to
 
-    def pull(d: Node, _: Sequence[bool]) -> Sequence[Node | None]:
+    def pull(d: Node, lead: Sequence[bool]) -> Sequence[Node | None]:
         whole = me()
         assert whole is not None, "a gradient comes from what is computed from it"
         return slope(whole, d)
