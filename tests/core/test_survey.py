@@ -195,7 +195,7 @@ def test_a_device_that_cannot_be_opened_is_a_row_and_the_others_are_opened(site,
 
 def test_processes_that_write_notes_at_once_lose_none():
     code = """
-        import os
+        import os, select
         from hal.core.discovery.survey_process import file
         notes, writers = file("notes"), []
         for number in range(4):
@@ -205,7 +205,7 @@ def test_processes_that_write_notes_at_once_lose_none():
                     os.write(notes, b"%d\\n" % number)
                 os._exit(0)
         for writer in writers:
-            os.waitpid(writer, 0)
+            assert select.select([os.pidfd_open(writer)], [], [], 40)[0]
         print(len(os.pread(notes, os.fstat(notes).st_size, 0).split()))
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
