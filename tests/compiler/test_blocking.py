@@ -16,7 +16,9 @@ from stack.compiler.templates.blocking import (
     cache_nbytes,
     ceil_div,
     choose_blocks,
+    most_results,
     register_tile,
+    scratch_of,
     unit_rate,
 )
 from tests.compiler.test_matmul import vector_device
@@ -126,3 +128,21 @@ def test_a_unit_is_as_fast_as_the_device_says():
     assert unit_rate(replace(shape, tile=replace(unit, rate=50e12)), measured) == 64
     assert unit_rate(shape, device) == TILE_RATE
     assert unit_rate(replace(shape, tile=None), measured) == 1
+
+
+@given(SHAPES, DEVICES)
+@example(MatmulShape(1, 20_000, 20_000, 100_000, "k", "n", DType.F32, DType.F32), vector_device())
+def test_an_instance_ends_before_it_is_taken_for_one_that_hangs(shape, info):
+    """But one of a single tile, as deep as the product is."""
+    t = choose_blocks(shape, info)
+    assert t.mp * t.np <= most_results(shape) or (t.mp, t.np) == (t.mr, t.nr)
+
+
+def test_what_an_instance_keeps_is_within_its_part_of_the_farthest_cache():
+    shape = MatmulShape(1, 4096, 4096, 4096, "k", "n", DType.F32, DType.F32)
+    for farthest in (32 << 20, 2 << 20):
+        info = vector_device(caches=(32 << 10, 512 << 10, farthest), scratch_nbytes=8 << 20)
+        t = choose_blocks(shape, info)
+        taken = scratch_of(shape, t)(t.mp, t.np)
+        most = min(farthest, 8 << 20) * 3 // 4
+        assert most // 2 < taken <= most

@@ -49,7 +49,7 @@ class _Uses:
         uses = _Uses(roots, known, frozenset(), {}, number)
         kernel: dict[Node, Node] = {}
         for n in roots:
-            if _is_plain(n):
+            if _may_join(n):
                 kernel[n] = uses._latest(known[n].reads, kernel) or n
             else:
                 kernel[n] = n
@@ -64,7 +64,7 @@ class _Uses:
         """What to keep in the place of the values of which it is computed."""
         found: dict[Node, dict[Node, None]] = {}
         for n in self.roots:
-            if _is_plain(n):
+            if _may_join(n):
                 for x in self._early_parts(n):
                     kernel = self._latest(self.known[x].reads, self.kernel)
                     assert kernel is not None
@@ -134,6 +134,6 @@ class _Uses:
         return found
 
 
-def _is_plain(n: Node) -> bool:
+def _may_join(n: Node) -> bool:
     """Whether a root may share a kernel with what it reads."""
     return n.op not in OWN_KERNEL and n.op not in (*PUT_TOGETHER, "input", "contiguous", *MOVEMENT)

@@ -196,8 +196,9 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     if shape.tile:
         kt, unroll = min(kt, shape.tile.k), shape.tile.k
     whole = max(kt, unroll)
-    # The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
-    # needs, so that sums are those of its halves, or equal parts where k is too odd for that.
+    # The depth whose panel of B takes at most 3/4 of the nearest cache: for sums over rows k halved
+    # as often as that needs, so that sums are those of its halves; equal parts for others, and
+    # where k is too odd for that.
     # And a panel of A fits beside it, of tall tiles with narrow rows. Panels that need not be there
     # may be deeper, but for sums over rows, which stop often: more levels of them would leave the
     # registers.
@@ -220,7 +221,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # The block of one instance with the least estimated time that is not too large
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
     down, across = (list(even_sizes(*side)) for side in ((shape.m, mr), (shape.n, nr)))
-    room, most = scratch_of(shape, blocks), LONGEST // max(shape.k, 1)
+    room, most = scratch_of(shape, blocks), most_results(shape)
     fitting = [
         (mp, np) for mp in down for np in across if mp * np <= most and room(mp, np) <= budget
     ]
@@ -320,6 +321,11 @@ def scratch_budget(info: DeviceInfo) -> int:
     return min(most, caches[2] * 3 // 4) if len(caches) > 2 else most
 
 
+def most_results(shape: MatmulShape) -> int:
+    """How many results an instance computes at most, where smaller blocks can do the work."""
+    return LONGEST // max(shape.k, 1)
+
+
 def scratch_of(shape: MatmulShape, blocks: Blocks) -> Callable[[int, int], int]:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
     held, pitch = shape.waiting(blocks.kc) * shape.accumulate.nbytes, shape.pitch(blocks.mr)
@@ -330,14 +336,19 @@ def scratch_of(shape: MatmulShape, blocks: Blocks) -> Callable[[int, int], int]:
 def _estimated_time(shape: MatmulShape, info: DeviceInfo) -> Callable[[tuple[int, int]], float]:
     """Time of the whole grid when instances that compute `mp` by `np` results take turns on the
     device's cores."""
-    m, n, k, rate, cores = shape.m, shape.n, shape.k, unit_rate(shape, info), info.limits.instances
-    # All others wait for an instance that starts late or is interrupted.
-    late = 0.1 if cores > 1 else 0.0
+    m, n, k, rate = shape.m, shape.n, shape.k, unit_rate(shape, info)
 
     def time(block: tuple[int, int]) -> float:
         mp, np = block
         one = (mp * np / rate + PACK_COST * (mp + np)) * k + LAUNCH_COST
         programs = ceil_div(m, mp) * ceil_div(n, np) * shape.batch
-        return one * (ceil_div(programs, max(1, cores)) + late)
+        return one * turns(programs, info)
 
     return time
+
+
+def turns(programs: int, info: DeviceInfo) -> float:
+    """How long a grid takes in times of one instance. Where several run at a time, all others wait
+    for one that starts late or is interrupted."""
+    cores = info.limits.instances
+    return ceil_div(programs, cores) + 0.1 if cores > 1 else programs

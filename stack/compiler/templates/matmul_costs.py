@@ -22,10 +22,12 @@ from stack.compiler.templates.blocking import (
     choose_blocks,
     even_sizes,
     lanes_of,
+    most_results,
     register_tile,
     round_up,
     scratch_budget,
     scratch_of,
+    turns,
     unit_rate,
 )
 from stack.compiler.templates.schedule import Schedule
@@ -79,7 +81,7 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
     packed = PACK_COST * (t.mp + t.np) * shape.k / lanes
     one = computed + packed + LAUNCH_COST / lanes
     programs = ceil_div(shape.m, t.mp) * ceil_div(shape.n, t.np) * shape.batch
-    return one * (ceil_div(programs, max(1, info.limits.instances)) + 0.1)
+    return one * turns(programs, info)
 
 
 def rules_cost(shape: MatmulShape, info: DeviceInfo) -> float:
@@ -115,7 +117,8 @@ def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator
             most = max(mr, cache_nbytes(info, 1) // 2 // (deep * shape.packed.nbytes) // mr * mr)
             mc = round_up(ceil_div(mp, ceil_div(mp, most)), mr)
             blocks = Blocks(mr, nr, kt, unroll, deep, mc, mp, np)
-            if scratch_of(shape, blocks)(mp, np) <= scratch_budget(info):
+            fits = scratch_of(shape, blocks)(mp, np) <= scratch_budget(info)
+            if fits and mp * np <= most_results(shape):
                 yield blocks
 
 
