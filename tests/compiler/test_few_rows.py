@@ -13,7 +13,8 @@ from hal.tile.kernel import Alloc
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.compiler.templates.few_rows import FOLDED, MOST
+from stack.compiler.templates.few_rows import FOLDED, MOST, grouped
+from stack.compiler.text.llvm.ahead import unused
 from tests.compiler.lowered import SIMD, run_lowered
 from tests.draw import sample
 
@@ -61,3 +62,29 @@ def test_few_rows_are_not_packed_for_a_unit_either(rows: int) -> None:
     memories = [s.memory for c in program.calls for s in c.kernel.body if isinstance(s, Alloc)]
     packed = [m.dtype for m in memories if m.name == "packed_b"]
     assert packed == ([BF16] if rows > MOST else [])
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+def test_groups_of_rows_fill_the_registers(registers: int) -> None:
+    for rows in range(2, MOST + 1):
+        columns, groups = grouped(rows, registers)
+        assert [r for first, size in groups for r in range(first, first + size)] == [*range(rows)]
+        sizes = [size for _, size in groups]
+        assert max(sizes) - min(sizes) <= 1
+        # Sums, a vector of each column, and one of A; another column would not fit.
+        used = [size * columns + columns + 1 for size in sizes]
+        assert max(used) <= registers < max(used) + max(sizes) + 1
+    assert grouped(8, registers)[1] == [(0, 4), (4, 4)]
+
+
+def test_columns_of_the_next_strip_are_asked_for_with_all_groups() -> None:
+    """By loads that nothing uses, of which each group has its part, in strips of several columns
+    and of one; that they stay within the matrix shows where the interpreter makes them, above."""
+    x, w = (g.input(i, Type((n, 80), F32)) for i, n in enumerate((8, 12)))
+    data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w))]
+    (found,), program = run_lowered(
+        [g.matmul(x, g.transpose(w))], [x, w], [a.astype(np.float32) for a in data]
+    )
+    np.testing.assert_array_equal(found, data[0] @ data[1].T)
+    columns, _ = grouped(8, SIMD.limits.registers or 16)
+    assert [len(unused(c.kernel)) for c in program.calls] == [columns + 1]

@@ -8,6 +8,7 @@ A loop in which there is much to compute from what it reads asks for what comes 
 no processor looks ahead past so many operations.
 
 A load of neighbours that nothing uses says the same of its place: it is asked for, and not loaded.
+That is of a block that comes later, so the second cache is where it waits.
 
 And a tile of a product touches results, and what they are made of, behind its loop alone: those
 rows are asked for before it, since they lie far apart, and nobody else would fetch them meanwhile.

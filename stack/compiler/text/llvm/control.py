@@ -66,7 +66,7 @@ class Body:
             s = statements[i]
             t = self.tiles
             if isinstance(s, Load) and s in t.env.asked:
-                loads.ask(t, s.source, s.result.shape)
+                loads.ask(t, s.source, s.result.shape, cache=loads.SECOND)
             elif isinstance(s, Load | Gather):
                 self.pending.add(s)
                 self.defined.add(s.result)
