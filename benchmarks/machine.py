@@ -18,10 +18,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+UNITS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
+"""What products are measured by, in Linux's names; makers sell several kinds by one name."""
+
+
+def units() -> tuple[str, ...]:
+    """Those of the processor."""
+    has = _field("/proc/cpuinfo", "flags").split()
+    return tuple(name for name in UNITS if name in has)
+
+
 def facts() -> dict[str, str | int]:
     """The processor, its cores that may be used, memory and system."""
     return {
         "processor": _field("/proc/cpuinfo", "model name") or platform.processor(),
+        "units": " ".join(units()),
         "cores": cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.release()}",

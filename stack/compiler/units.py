@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
-from hal.tile.build import reshape, transpose
+from hal.tile.build import arange, binary, broadcast, reshape, transpose, where
 from hal.tile.node import Node
 
 PAYS = 1.25
@@ -89,6 +90,29 @@ def into_groups(operand: Node, together: int) -> Node:
     k, n = operand.shape
     apart = reshape(operand, (k // together, together, n))
     return reshape(transpose(apart, (0, 2, 1)), (k // together, n * together))
+
+
+def grouped(n: Node) -> tuple[Node, int] | None:
+    """The operand that `into_groups` made a node of, and how many neighbours lie side by side; None
+    where it was made otherwise."""
+    if n.op != "reshape" or n.srcs[0].op != "transpose":
+        return None
+    (turned,) = n.srcs[0].srcs
+    found = turned.srcs[0] if turned.op == "reshape" and len(turned.shape) == 3 else None
+    if found is None or len(found.shape) != 2:
+        return None
+    together = turned.shape[1]
+    return (found, together) if into_groups(found, together) is n else None
+
+
+def stacked(rows: Sequence[Node]) -> Node:
+    """Tiles [1, n] one above the other."""
+    shape, number = (len(rows), *rows[0].shape[1:]), reshape(arange(len(rows)), (len(rows), 1))
+    below = broadcast(rows[-1], shape)
+    for i in reversed(range(len(rows) - 1)):
+        here = broadcast(binary("eq", number, i), shape)
+        below = where(here, broadcast(rows[i], shape), below)
+    return below
 
 
 def out_of_groups(groups: Node, together: int) -> Node:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile import numeric
-from hal.tile.node import Node
+from hal.tile.node import Node, node
 from hal.tile.numeric import bounds
 from hal.tile.size import is_symbolic
 from stack import ops as g
@@ -134,8 +134,26 @@ def _cast_chain(n: Node, x: Node, middle: Node) -> Node | None:
     return None
 
 
+_MOVES = "reshape", "permute", "expand", "slice"
+
+
+def _cast_of_moved(n: Node, moved: Node) -> Node | None:
+    """A cast back to the type of what was widened before it was moved."""
+    moves = []
+    while moved.op in _MOVES:
+        moves.append(moved)
+        (moved,) = moved.srcs
+    x = moved.srcs[0] if moved.op == "cast" else moved
+    if x.dtype is not n.dtype or not keeps_values(x.dtype, moved.dtype):
+        return None
+    for move in reversed(moves):
+        x = node(move.op, move.type.with_dtype(n.dtype), (x,), **dict(move.attrs))
+    return x
+
+
 CASTS: Rows = (
     (op("cast", op("cast", X, name="middle"), name="n"), _cast_chain),
+    (op("cast", op(_MOVES, name="moved"), name="n"), _cast_of_moved),
     (op("cast", X, name="n"), lambda n, x: x if n.dtype is x.dtype else None),
     (op("bitcast", op("bitcast", X), name="n"), lambda n, x: g.bitcast(x, n.dtype)),
 )

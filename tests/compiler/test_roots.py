@@ -139,6 +139,21 @@ def test_what_overlapping_windows_show_is_stored_sooner() -> None:
     assert once not in roots
 
 
+def test_a_products_operand_is_stored_as_it_is_rounded_for_everybody() -> None:
+    x, w = source(0, 40, 40), g.cast(source(1, 40, 40), DType.BF16)
+    wide = g.tanh(x)
+    narrow = g.cast(wide, DType.BF16)
+    product = g.matmul(g.reshape(narrow, (40, 40)), w, F)
+    alone = choose_roots(GraphRequest((product,), (x, w.srcs[0])))
+    assert narrow in alone
+    assert wide not in alone
+    shared = choose_roots(GraphRequest((product, g.add(wide, x)), (x, w.srcs[0])))
+    assert wide in shared
+    assert narrow not in shared
+    read = choose_roots(GraphRequest((g.matmul(g.cast(x, DType.BF16), w, F),), (x, w.srcs[0])))
+    assert set(read) == {x, w.srcs[0], *(n for n in read if n.op == "matmul")}
+
+
 def test_of_values_that_one_later_kernel_reads_what_it_makes_of_them_is_stored() -> None:
     x, w = source(0, 40, 40), source(1, 40, 40)
     wide = g.matmul(x, w)

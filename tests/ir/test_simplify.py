@@ -47,6 +47,7 @@ def test_simplification_is_idempotent_and_never_adds_work(graph):
     assert len(list(toposort(simple))) <= 2 * len(list(toposort(graph[0])))
 
 
+BF16, F32 = DType.BF16, DType.F32
 X, Y, I, J = f32(2, 3), f32(2, 3, slot=1), i32(2, 3), i32(2, 3, slot=1)
 COLUMN = f32(2, 1)
 MASK = g.lt(X, Y)
@@ -92,6 +93,12 @@ REWRITES = {
     "fold cast": (g.cast(like(X, 2.75), DType.I32), like(I, 2)),
     "fold i8 wrap": (g.add(g.const(127, DType.I8), g.const(1, DType.I8)), g.const(-128, DType.I8)),
     "cast there and back": (g.cast(g.cast(X, DType.F64), DType.F32), X),
+    "cast back behind views": (
+        g.cast(
+            g.transpose(g.reshape(g.cast(g.cast(X, DType.BF16), DType.F32), (3, 2))), DType.BF16
+        ),
+        g.transpose(g.reshape(g.cast(X, DType.BF16), (3, 2))),
+    ),
     "cast bool chain": (
         g.cast(g.cast(MASK, DType.F32), DType.I32),
         g.cast(MASK, DType.I32),

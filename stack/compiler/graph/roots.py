@@ -92,12 +92,21 @@ def below_views(n: Node, roots: Mapping[Node, object]) -> Node:
     return n
 
 
-def _matmul_operand(n: Node, roots: Mapping[Node, object]) -> Node:
+def _matmul_operand(n: Node, roots: Mapping[Node, object], users: Counter[Node]) -> Node:
     """The node that a product's operand is packed from: below views and casts, of which edges
-    (`pad`) take reads that leave elements out."""
+    (`pad`) take reads that leave elements out. What has no buffer and is rounded to fewer bytes
+    for everybody is stored so."""
+    rounded: Node | None = None
     while n not in roots and (n.op in MOVEMENT or n.op == "cast"):
-        n = n.srcs[0]
-    return n
+        below = n.srcs[0]
+        if n.op == "cast" and n.dtype.nbytes < below.dtype.nbytes:
+            rounded = n
+        elif n.op == "cast":
+            rounded = None
+        if users[base(below)] > 1:
+            rounded = None
+        n = below
+    return n if rounded is None or n in roots else rounded
 
 
 def _chosen_matrices(n: Node) -> Node | None:
@@ -119,12 +128,13 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
             roots.update(dict.fromkeys(map(base, n.srcs)))
         if n.op in WHOLE:
             roots.update(dict.fromkeys(piece(s)[0] if n.op == "loop" else base(s) for s in n.srcs))
+    users = uses(request.outputs)
     for n in order:
         if n.op == "matmul" or n.op in SEALED:
             count = 4 if n.op == "attention_gradients" else 3
             for s in n.srcs[:count]:
                 chosen = _chosen_matrices(s) if n.op == "matmul" else None
-                operands = (_matmul_operand(s, roots),) if chosen is None else chosen.srcs
+                operands = (_matmul_operand(s, roots, users),) if chosen is None else chosen.srcs
                 roots.update(dict.fromkeys(below_views(o, roots) for o in operands))
         elif n.op == "gather":
             roots[below_views(n.srcs[0], roots)] = None

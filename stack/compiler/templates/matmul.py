@@ -56,7 +56,7 @@ from stack.compiler.templates.edges import (
     whole_or_by_rows,
 )
 from stack.compiler.templates.product import LoadTile, Place, Product, Steady, divided, kept
-from stack.compiler.units import into_groups, out_of_groups
+from stack.compiler.units import into_groups, out_of_groups, stacked
 
 LINES = 4
 """Rows of a tile that tile registers leave in memory, which are finished at a time: their vectors
@@ -324,7 +324,20 @@ class _MatmulTemplate:
             def column(kk: Node, i: Node) -> None:
                 self._pack_column(block, panels, start, i, index(0), add(k0, kk), kk, None)
 
-            b.loop(0, depth, 1, lambda kk: b.loop(0, rows, t.mr, lambda i: column(kk, i)))
+            def columns(kk: Node, i: Node) -> None:
+                """As many as lie together: side by side they are neighbours in memory."""
+                m, k = add(start, i), add(k0, kk)
+                lines = []
+                for u in range(s.together):
+                    limits = left_of(s.m, m, t.mr), left_of(s.k, add(k, u), t.kt)
+                    loaded = self.p.load_a(b, block.batch, m, add(k, u), (t.mr, 1), limits)
+                    lines.append(transpose(kept(loaded, s.packed), (1, 0)))
+                offset = add(self._panel(i), mul(kk, self._pitch))
+                b.store(panels, offset, into_groups(stacked(lines), s.together), (1, 1))
+
+            own = column if s.together == 1 or s.tile else columns
+            step = 1 if own is column else s.together
+            b.loop(0, depth, step, lambda kk: b.loop(0, rows, t.mr, lambda i: own(kk, i)))
             return
 
         rest = s.m - t.mr, s.k - t.kt
@@ -664,7 +677,7 @@ class _MatmulTemplate:
             return b.loop(0, depth, t.unroll, tiles, zeros)[0]
         if isinstance(depth, Node) or not self.shape.over_rows:
             return b.loop(0, depth, t.unroll, step, zeros)[0]
-        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS, apart=True)
+        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS * group, apart=True)
         steps = int(depth) // t.unroll
         return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
 

@@ -27,6 +27,7 @@ from hal.tile.numeric import NUMPY
 from hal.tile.ops import COMBINE
 from hal.tile.verify import verify
 from stack.compiler.text.llvm import render
+from stack.compiler.units import into_groups, stacked
 from tests.compiler.llvm import machine
 from tests.compiler.llvm.agreement import agree
 
@@ -101,6 +102,54 @@ def test_transpose_of_matrices(shape, dtype, nbytes) -> None:
             else transpose(x, (1, 0))
         ),
     )
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@many
+@given(
+    st.integers(1, 9),
+    st.integers(1, 37),
+    st.booleans(),
+    st.sampled_from(["read", "computed", "rounded"]),
+    st.sampled_from([DType.BF16, DType.F16, DType.I8, DType.U8, DType.I16]),
+    REGISTERS,
+)
+def test_neighbours_in_groups(groups, columns, by_columns, made, dtype, nbytes) -> None:
+    """As a matrix unit reads an operand: of rows as they lie in memory, and of rows that lie as
+    columns there."""
+    together = 4 // dtype.nbytes
+    k, stored = groups * together, dtype if made != "rounded" or dtype.is_int else DType.F32
+    b = Builder("groups")
+    x, y = b.buffer("x", stored), b.buffer("y", dtype, writes=True)
+    tile = b.load(x, 0, (k, columns), (1, k) if by_columns else (columns, 1))
+    tile = add(tile, 1) if made == "computed" else cast(tile, dtype)
+    b.store(y, 0, into_groups(tile, together), (columns * together, 1))
+    kernel = b.kernel()
+    verify(kernel)
+    numbers = np.arange(k * columns) % 251 - 125.3
+    buffers = {
+        "x": (numbers if stored.is_float else np.round(numbers)).astype(NUMPY[stored]),
+        "y": np.zeros(k * columns, NUMPY[dtype]),
+    }
+    agree(kernel, (1,), buffers, vector_nbytes=nbytes)
+
+
+def test_rows_that_are_stacked() -> None:
+    def twice(x: Node) -> Node:
+        return stacked([x, binary("mul", x, 2), binary("mul", x, 3)])
+
+    apply(DType.F32, (1, 21), 32, twice)
+
+
+def test_what_lies_as_columns_and_is_turned_is_read_as_it_lies() -> None:
+    """No matter what is computed of its elements in between."""
+    b = Builder("turned")
+    x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, writes=True)
+    columns = b.load(x, 0, (16, 16), (1, 16))
+    changed = add(binary("mul", columns, columns), 1)
+    b.store(y, 0, transpose(changed, (1, 0)), (16, 1))
+    assert "shufflevector" not in render(b.kernel(), machine.info()).text
 
 
 @few

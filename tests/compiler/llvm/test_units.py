@@ -14,12 +14,16 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder, add, const, dot
 from hal.tile.interpret import interpret
-from hal.tile.kernel import Kernel
+from hal.tile.kernel import Alloc, Kernel
+from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.text.llvm import render
 from stack.compiler.units import PAYS, units
+from stack.ir.interpret import interpret as interpret_graph
 from tests.compiler.llvm import machine
+from tests.compiler.lowered import SIMD, run_lowered
 from tests.compiler.test_matmul import (
     matmul_kernel,
     memory_of,
@@ -66,6 +70,29 @@ def test_packed_in_groups_for_a_unit(size: tuple[int, int, int, int], layouts: s
     tiny = vector_device(vector_nbytes=8, registers=10, caches=(256, 1024), scratch_nbytes=4096)
     a, b, c = packed(size, layouts, 2, lambda *call: interpret(*call, {}), tiny)
     np.testing.assert_allclose(c, a @ b, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize("heads", [(3, 6), (2, 16)], ids=str)
+def test_uneven_rows_in_groups(heads: tuple[int, int]) -> None:
+    """The gradient of a projection behind an attention: of the operand by heads neither rows nor
+    depth lie evenly."""
+    number, width = heads
+    unit = MatrixUnit(1, 8, 2, BF16, F32, together=2, call="dots")
+    x = g.input(0, Type((2, number, 5, width), BF16))
+    y = g.input(1, Type((10, 24), BF16))
+    rows = g.reshape(g.permute(x, (0, 2, 1, 3)), (10, number * width))
+    product = g.matmul(g.transpose(rows), y, F32)
+    rng = np.random.default_rng(width)
+    arrays = [rng.integers(-8, 9, n.shape).astype(NUMPY[BF16]) for n in (x, y)]
+    info = replace(SIMD, matrix_units=(unit,))
+    (found,), program = run_lowered([product], [x, y], arrays, info=info)
+    (expected,) = interpret_graph([product], dict(zip((x, y), arrays, strict=True)))
+    np.testing.assert_array_equal(found, expected)
+    (call,) = program.calls
+    rooms = {a.memory.name: a.memory.dtype for a in call.kernel.body if isinstance(a, Alloc)}
+    assert rooms["packed_a"] is BF16
 
 
 def test_operands_in_groups_without_a_unit() -> None:

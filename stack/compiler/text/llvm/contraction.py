@@ -10,8 +10,9 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import COMBINE
 from stack.compiler.text.llvm import arith, large, tile_registers, units
-from stack.compiler.text.llvm.shapes import from_elements, shuffle
+from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
+from stack.compiler.text.llvm.turned import shuffle
 from stack.compiler.text.llvm.types import constant, register, vector
 
 Combine = Callable[[int, str, str], str]

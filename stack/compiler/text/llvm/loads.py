@@ -17,8 +17,9 @@ from stack.compiler.text.llvm.addresses import (
     valid,
 )
 from stack.compiler.text.llvm.ahead import LINE_NBYTES
-from stack.compiler.text.llvm.shapes import from_elements, shuffle
+from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
+from stack.compiler.text.llvm.turned import shuffle
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
 SCRATCH_ZERO = "%zero"

@@ -8,7 +8,9 @@ from itertools import product
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack.compiler.text.llvm import groups
 from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
+from stack.compiler.text.llvm.turned import shuffle, square, turned
 from stack.compiler.text.llvm.types import register, vector
 
 Coordinates = tuple[int, int]
@@ -115,13 +117,9 @@ def from_elements(t: TileValues, scalar: str, elements: Sequence[str]) -> str:
     return value
 
 
-def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
-    """Lanes of the concatenation of two vectors."""
-    mask = ", ".join(f"i32 {i}" for i in lanes)
-    return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
-
-
 def _reshape(t: TileValues, n: Node, row: int, piece: int) -> str:
+    if (found := groups.piece(t, n, row, piece)) is not None:
+        return found
     (x,) = n.srcs
     count, c = columns(n.shape), columns(x.shape)
     if count == c:
@@ -157,9 +155,8 @@ def _index(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
 def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     perm = n["perm"]
-    alias = t.env.aliases.get(x)
-    if alias is not None and alias.op == "transpose" and perm == alias["perm"] == (1, 0):
-        return t.piece(alias.srcs[0], row, piece)
+    if perm == (1, 0) and (below := turned(t, x)) is not None:
+        return t.beside(below, row, piece)
     if perm == (1, 0) and columns(x.shape) > 1 and rows(x.shape) > 1:
         # Transpose the whole square block of lanes x lanes that the piece lies in, and define its
         # pieces. Narrow floats are turned as words, as which the casts around them leave them.
@@ -179,7 +176,7 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
             else "poison"
             for i in range(lanes)
         ]
-        for i, value in enumerate(_square(t, scalar, source)[:given]):
+        for i, value in enumerate(square(t, scalar, source)[:given]):
             cut = _resized(t, scalar, value, lanes, width)
             t.define(n, block * lanes + i, piece, _of_word(t, n.dtype, cut, width))
         return t.piece(n, row, piece)
@@ -220,50 +217,6 @@ def _resized(t: TileValues, scalar: str, value: str, old: int, new: int) -> str:
     if new == 1:
         return t.out.put(f"extractelement {kind} {value}, i64 0")
     return shuffle(t, kind, value, "poison", [min(i, old) for i in range(new)])
-
-
-def _square(t: TileValues, scalar: str, source: list[str]) -> list[str]:
-    """The transposed vectors of a square: inside groups of four lanes by the interleaving that
-    hardware has, then by exchanging whole groups."""
-    lanes = len(source)
-    kind = vector(scalar, lanes)
-    values, distance = source, 1
-    if lanes >= 4:
-        values = [v for i in range(0, lanes, 4) for v in _fours(t, kind, lanes, source[i : i + 4])]
-        distance = 4
-    while distance < lanes:
-        values = _exchange(t, kind, values, distance)
-        distance *= 2
-    return values
-
-
-def _fours(t: TileValues, kind: str, lanes: int, values: Sequence[str]) -> list[str]:
-    """Transpose the 4 x 4 blocks of four rows."""
-
-    def pick(a: str, b: str, pattern: Sequence[int]) -> str:
-        """Of each group of four lanes; 4 and above count in b."""
-        picked = [g + (p if p < 4 else lanes + p - 4) for g in range(0, lanes, 4) for p in pattern]
-        return shuffle(t, kind, a, b, picked)
-
-    a, b, c, d = values
-    low = pick(a, b, (0, 4, 1, 5)), pick(c, d, (0, 4, 1, 5))
-    high = pick(a, b, (2, 6, 3, 7)), pick(c, d, (2, 6, 3, 7))
-    return [pick(*pair, half) for pair in (low, high) for half in ((0, 1, 4, 5), (2, 3, 6, 7))]
-
-
-def _exchange(t: TileValues, kind: str, values: list[str], distance: int) -> list[str]:
-    """Swap the off-diagonal runs of `distance` lanes between rows that lie `distance` apart."""
-    lanes = len(values)
-    result = list(values)
-    for i in range(lanes):
-        if i & distance:
-            continue
-        a, b = values[i], values[i + distance]
-        low = [k if not k & distance else lanes + k - distance for k in range(lanes)]
-        high = [k + distance if not k & distance else lanes + k for k in range(lanes)]
-        result[i] = shuffle(t, kind, a, b, low)
-        result[i + distance] = shuffle(t, kind, a, b, high)
-    return result
 
 
 PIECES: Mapping[str, Rule] = {

@@ -62,6 +62,7 @@ class Environment:
     grid: tuple[str, ...] = ()
     loads: dict[Node, Load | Gather] = field(default_factory=dict)
     aliases: dict[Node, Node] = field(default_factory=dict)
+    turned: dict[Node, Node | None] = field(default_factory=dict)
     tiled: dict[Node, MatrixUnit] = field(default_factory=dict)
     ranges: dict[Node, Range] = field(default_factory=dict)
     assumed: dict[Node, int] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from hal.tile.kernel import Access, Load
 from hal.tile.node import Node
 from stack.compiler.text.llvm.addresses import address, constant_of, proven
 from stack.compiler.text.llvm.loads import swapped
-from stack.compiler.text.llvm.shapes import shuffle
 from stack.compiler.text.llvm.tiles import TileValues
+from stack.compiler.text.llvm.turned import shuffle
 from stack.compiler.text.llvm.types import register, vector
 
 
