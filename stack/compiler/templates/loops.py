@@ -215,6 +215,10 @@ class _Loops:
             *rest, row = self.rows
             self.height, self.stacked = height, (row, Axis(row.size // height))
             self.rows = [*rest, self.stacked[1]]
+        self.phases = self._found_phases() if axes else None
+        if self.phases is not None:
+            self.rows = [a for a in self.rows if a is not self.phases]
+            self.inner = [a for a in self.inner if a is not self.phases]
         self.turns: tuple[Axis, Axis] | None = None
         if self.side is None and self._take_turns():
             *rest, row = self.rows
@@ -240,25 +244,60 @@ class _Loops:
         axes, own = self.space.axes, self.nest.own
         last = axes[-1]
         stored = any(self._in_loop(r) and r.op != "reduce" for r in own)
-        if not self.emission.loops.squares or (self.space.reduced and stored):
+        if not self.emission.loops.squares or not (is_fixed(last.size) and last.size < lanes):
             return last
-        if not (is_fixed(last.size) and last.size < lanes):
+        kept = bool(self.space.reduced and stored)
+        if not kept and last in self.space.reduced and lanes % last.size == 0:
             return last
-        if last in self.space.reduced and lanes % last.size == 0:
-            return last
-        found = [r.offset for e in self.nest.exprs.values() for r in reads(e)] + [*own.values()]
+        found = [at for at, _ in self._accesses()]
         reduced = [a for a in axes if a in self.space.reduced]
+        groups = ((NEAR, reduced),) if kept else ((NEAR, self.space.parallel), (1, reduced))
         near = [
             axis
-            for apart, those in ((NEAR, self.space.parallel), (1, reduced))
+            for apart, those in groups
             for axis in reversed(those)
             if all(is_fixed(at.coefficient(axis)) for at in found)
             and 0 < max(abs(at.coefficient(axis)) for at in found) <= apart
+            and (not kept or self._are_phases(last, axis))
         ]
         full = (axis for axis in near if hint(axis.size) >= lanes)
         # Rows of small images leave lanes empty, but more than taps do.
         small = (axis for axis in near if hint(axis.size) > last.size)
         return next(full, None) or next(small, None) or last
+
+    def _accesses(self) -> list[tuple[Affine, DType]]:
+        """Where elements are read and written."""
+        read = [(r.offset, r.dtype) for e in self.nest.exprs.values() for r in reads(e)]
+        return [*read, *((at, root.dtype) for root, at in self.nest.own.items())]
+
+    def _are_phases(self, last: Axis, v: Axis) -> bool:
+        """Whether the elements along the innermost axis are those between two neighbours along
+        another one, as the phases of a stride are: registers of all of them are one run of what is
+        read or written. Nothing may lie otherwise so that it would have to be turned."""
+        if v is last or (v in self.space.reduced) != (last in self.space.reduced):
+            return False
+        if not (is_fixed(last.size) and 1 < last.size <= NEAR):
+            return False
+        found, runs = self._accesses(), 0
+        if any(a.source is not None for at, _ in found for a, _ in at.terms):
+            return False
+        for at, dtype in found:
+            across, along = at.coefficient(last), at.coefficient(v)
+            if equal(across, 1) and not any(equal(along, k) for k in (0, 1)):
+                if not equal(along, last.size) or dtype.nbytes < 4:
+                    return False
+                runs += 1
+        return runs > 0
+
+    def _found_phases(self) -> Axis | None:
+        """The innermost axis, where tiles go along it and the vector axis."""
+        last, v = self.space.axes[-1], self.vector
+        if not self.emission.loops.squares or v is None or not self._are_phases(last, v):
+            return None
+        special = (self.turned, self.strip, self.side, self.stacked)
+        if any(x is not None for x in special) or (self.vector_parallel and self.inner):
+            return None
+        return last
 
     @property
     def vector_parallel(self) -> bool:
@@ -275,8 +314,7 @@ class _Loops:
         assert v is not None
         if not all(self.space.is_full(r) for r in self.nest.own) or not _is_long(v):
             return None
-        read = [(r.offset, r.dtype) for e in self.nest.exprs.values() for r in reads(e)]
-        found = [*read, *((at, root.dtype) for root, at in self.nest.own.items())]
+        found = self._accesses()
         lost = {
             a: sum(_goes_down(at, a, v) and self._is_lost(at, d, a, v) for at, d in found)
             for a in self.rows
@@ -441,7 +479,8 @@ class _Loops:
                 squares = self._laid_anew if self.laid else self._squares
                 squares(scope, self.vector, self.turned, self.blocks)
             else:
-                self._vector_chunk(scope, self.vector, self._asking(scope, self.vector))
+                asking = self._asking(scope, self.vector)
+                self._vector_chunk(self._with_phases(scope), self.vector, asking)
             return
 
         def body(i: Node) -> None:
@@ -1093,10 +1132,17 @@ class _Loops:
             scope.hold(root, self._pick(scope, picked))
         scope.keep(root, self.work)
 
+    def _with_phases(self, scope: Tiles) -> Tiles:
+        if self.phases is None:
+            return scope
+        tile = TileAxis(self.phases, const(0, I64), self.phases.size)
+        return Tiles(scope.emission, {}, (*scope.tile_axes, tile), scope)
+
     def _pass(self, row: Tiles, roots: list[Node]) -> None:
         sums = [r for r in roots if r.op == "reduce"]
         vector_reduced = self.vector is not None and not self.vector_parallel
-        shape = (*row.shape, self.width) if vector_reduced else row.shape
+        tiled = self._with_phases(row) if vector_reduced else row
+        shape = (*tiled.shape, self.width) if vector_reduced else row.shape
         neutral = tuple(_neutral(r, shape) for r in sums)
         combine = tuple(COMBINE[r["kind"]] for r in sums)
         # Without masks the text is short.
@@ -1112,10 +1158,11 @@ class _Loops:
                 return block(scope, acc)
             return self._over_vector(scope, block, acc, accumulators)
 
-        total = self._over_inner(row, self.inner, over_vector, accumulators, neutral)
+        total = self._over_inner(tiled, self.inner, over_vector, accumulators, neutral)
         for root, value in zip(sums, total, strict=True):
-            along = len(row.shape)
-            row.hold(root, reduce(root["kind"], value, along) if vector_reduced else value)
+            for along in range(len(shape) - 1, len(row.shape) - 1, -1):
+                value = reduce(root["kind"], value, along)
+            row.hold(root, value)
             row.keep(root, self.work)
 
     def _are_taps(self, most: int) -> bool:

@@ -86,6 +86,25 @@ def test_strided_blocks_with_limits(layout, dtype, nbytes, fixed, data) -> None:
 
 
 @few
+@given(st.integers(2, 40), st.integers(2, 5), TYPES, REGISTERS, st.booleans(), st.data())
+def test_rows_that_lie_between_each_other(width, height, dtype, nbytes, some, data) -> None:
+    b = Builder("interleaved")
+    x, y = b.buffer("x", dtype), b.buffer("y", dtype, writes=True)
+    limit = b.scalar("n", DType.I64) if some else None
+    other = b.scalar("other", dtype) if data.draw(st.booleans()) else None
+    steps, bounds = (1, height), (None, limit)
+    tile = b.load(x, 3, (height, width), steps, bounds, other)
+    b.store(y, 2, tile, steps, bounds)
+    b.store(b.buffer("z", dtype, writes=True), 0, tile, (width, 1))
+    count = height * width
+    buffers = {"x": numbers(dtype, count + 5)}
+    buffers |= {"y": np.zeros(count + 5, NUMPY[dtype]), "z": np.zeros(count, NUMPY[dtype])}
+    scalars = {"n": data.draw(st.integers(-1, width + 1))} if some else {}
+    scalars |= {"other": 1} if other is not None else {}
+    agree(b.kernel(), (1,), buffers, scalars, vector_nbytes=nbytes)
+
+
+@few
 @given(st.integers(1, 40), st.integers(1, 3), TYPES)
 def test_rows_repeat_with_stride_zero(width, height, dtype) -> None:
     b = Builder("repeat")

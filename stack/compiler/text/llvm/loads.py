@@ -68,6 +68,8 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     first = piece * t.lanes
     if width == 1:
         return load_element(t, s, row, first)
+    if is_interleaved(s.source, shape):
+        return _of_a_run(t, s, row, piece)
     stride = constant_of(s.source.strides[-1])
     v = valid(t, s.source, shape, row)
     if stride == 0:
@@ -213,6 +215,54 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
     nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
     args = (("ptr", target), ("ptr", source), ("i64", nbytes), ("i1 immarg", "false"))
     t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
+
+
+# blocks whose rows are the phases of one run
+
+
+def is_interleaved(access: Access, shape: tuple[int, ...]) -> bool:
+    """Whether the columns of a matrix lie one after the other, each in one piece, so that it is
+    read and written best as one run."""
+    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < 4:
+        return False
+    near, far = (constant_of(s) for s in reversed(access.strides))
+    return far == 1 and near == shape[0] <= NEAR and access.limits[0] is None
+
+
+def _of_a_run(t: TileValues, s: Load, row: int, piece: int) -> str:
+    """A piece of a row whose neighbours lie between its elements: all rows share a load."""
+    shape, dtype, width = s.result.shape, s.result.dtype, t.widths(s.result)[piece]
+    count, first = shape[0], piece * t.lanes
+    wide, kind = width * count, vector(memory(dtype), width * count)
+
+    def make() -> str:
+        v = valid(t, s.source, shape, 0)
+        pointer = address(t, s.source, shape, 0, first)
+        if v.count is None:
+            return t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+        other = "zeroinitializer"
+        if s.other is not None:
+            other = t.splat(register(dtype), t.scalar(s.other), wide)
+        return t.out.call(
+            f"llvm.masked.load.{suffix(memory(dtype), wide)}.p0",
+            kind,
+            ("ptr", pointer),
+            ("i32 immarg", str(dtype.nbytes)),
+            (vector("i1", wide), run_mask(t, v.count, first, width, count)),
+            (kind, other),
+        )
+
+    raw = t.once(("run", s.result, piece), make)
+    return casts.from_memory(
+        t.out, shuffle(t, kind, raw, "poison", range(row, wide, count)), dtype, width
+    )
+
+
+def run_mask(t: TileValues, count: str, first: int, width: int, rows: int) -> str:
+    """As `piece_mask`, for the run of all rows."""
+    mask = piece_mask(t, count, first, width)
+    lanes = [i // rows for i in range(width * rows)]
+    return shuffle(t, vector("i1", width), mask, "poison", lanes)
 
 
 # blocks whose rows lie apart and whose columns lie together

@@ -20,11 +20,14 @@ from stack.compiler.text.llvm.guards import either, guarded
 from stack.compiler.text.llvm.loads import (
     SCRATCH_WASTE,
     copy_elements,
+    is_interleaved,
     is_transposed,
+    run_mask,
     swapped,
     transposed_load,
 )
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
+from stack.compiler.text.llvm.turned import interleaved
 from stack.compiler.text.llvm.types import memory, suffix, vector
 
 STREAMED, STREAMED_MEANS = ", !nontemporal !0", "!0 = !{i32 1}"
@@ -61,7 +64,8 @@ class Pending:
         """Declare a load."""
         self.variables.append(s.result)
         env = self.tiles.env
-        if isinstance(s, Load) and is_transposed(s.source, s.result.shape):
+        apart = isinstance(s, Load) and not is_interleaved(s.source, s.result.shape)
+        if isinstance(s, Load) and apart and is_transposed(s.source, s.result.shape):
             by_columns, alias = transposed_load(s)
             env.loads[by_columns.result] = by_columns
             env.aliases[s.result] = alias
@@ -105,12 +109,17 @@ def _walk(root: Node) -> Iterator[Node]:
 def store(t: TileValues, pending: Pending, s: Store) -> None:
     """Write a tile, piece by piece as its values are computed."""
     target, value = s.target, s.value
-    if is_transposed(target, value.shape):
+    one_run = is_interleaved(target, value.shape)
+    if not one_run and is_transposed(target, value.shape):
         target = swapped(target)
         value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
     pending.force(in_place(t, value, target))
     pending.variables.clear()
     if tile_registers.store(t, target, value):
+        return
+    if one_run:
+        for j in range(len(t.widths(value))):
+            _store_run(t, target, value, j)
         return
     places, per_row = t.places(value), len(t.widths(value))
     if s in t.env.streamed:
@@ -134,6 +143,34 @@ def store(t: TileValues, pending: Pending, s: Store) -> None:
         if group > 1 and row % group == 0:
             t.together(value, places[row * per_row : (row + group) * per_row])
         _store_row(t, target, value, row)
+
+
+def _store_run(t: TileValues, target: Access, value: Node, piece: int) -> None:
+    """The same piece of all rows, whose elements lie between each other's."""
+    dtype, width, first = value.dtype, t.widths(value)[piece], piece * t.lanes
+    count, places = rows(value.shape), [(r, piece) for r in range(rows(value.shape))]
+    valid_count = valid(t, target, value.shape, 0).count
+    t.together(value, places)
+    if width == 1:
+        for row in range(count):
+            _store_element(t, target, value, row, first, valid_count)
+        return
+    scalar, wide = memory(dtype), width * count
+    kind = vector(scalar, wide)
+    raw = [casts.to_memory(t.out, t.piece(value, r, j), dtype, width) for r, j in places]
+    run = interleaved(t, scalar, raw, width)
+    pointer = address(t, target, value.shape, 0, first)
+    if valid_count is None:
+        t.out.do(f"store {kind} {run}, ptr {pointer}, align {dtype.nbytes}")
+        return
+    t.out.call(
+        f"llvm.masked.store.{suffix(scalar, wide)}.p0",
+        "void",
+        (kind, run),
+        ("ptr", pointer),
+        ("i32 immarg", str(dtype.nbytes)),
+        (vector("i1", wide), run_mask(t, valid_count, first, width, count)),
+    )
 
 
 def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:

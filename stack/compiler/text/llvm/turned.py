@@ -54,6 +54,18 @@ def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int]) -> s
     return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
 
 
+def interleaved(t: TileValues, scalar: str, values: Sequence[str], width: int) -> str:
+    """The vector of the first elements of up to four vectors, then the second ones, and so on."""
+    count = len(values)
+    if count > 2:  # two vectors of two each, the last of which may be of one and nothing
+        both, kind = range(2 * width), vector(scalar, width)
+        pairs = [(values[i], values[i + 1] if i + 1 < count else "poison") for i in (0, 2)]
+        values, width = [shuffle(t, kind, a, b, both) for a, b in pairs], 2 * width
+    apart = width * len(values) // (count + count % 2)
+    lanes = [i % count * apart + i // count for i in range(count * apart)]
+    return shuffle(t, vector(scalar, width), values[0], values[1], lanes)
+
+
 def square(t: TileValues, scalar: str, source: list[str]) -> list[str]:
     """The transposed vectors of a square: inside groups of four lanes by the interleaving that
     hardware has, then by exchanging whole groups."""
