@@ -1,4 +1,4 @@
-"""Products of few rows by a matrix that lies along k."""
+"""Products of few rows by a matrix that lies along k or along n."""
 
 from __future__ import annotations
 
@@ -27,41 +27,50 @@ SIZES = [(0, 2), (3, 3), (8, 17)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "dtype", "more", "columns"),
-    sample("few rows", [(*case, *sizes) for case in CASES for sizes in SIZES], 8),
+    ("rows", "dtype", "more", "columns", "along"),
+    sample("few rows", [(*c, *s, along) for c in CASES for s in SIZES for along in "kn"], 12),
 )
-def test_few_rows_by_a_matrix_along_k(rows: int, dtype: DType, more: int, columns: int) -> None:
+def test_few_rows_by_a_matrix(rows: int, dtype: DType, more: int, columns: int, along: str) -> None:
     """Exact on small integers, with a computed left operand, batches and an epilogue."""
     depth = FOLDED * rows + more
-    shapes = (2, rows, depth), (2, columns, depth), (columns,)
+    shapes = (
+        (2, rows, depth),
+        (2, *((columns, depth) if along == "k" else (depth, columns))),
+        (columns,),
+    )
     x, w, bias = (g.input(i, Type(s, dtype)) for i, s in enumerate(shapes))
     data = [np.random.default_rng(i).integers(-3, 4, s) for i, s in enumerate(shapes)]
     total = F32 if dtype is BF16 else dtype
-    product = g.matmul(g.neg(x), g.transpose(w), total)
+    product = g.matmul(g.neg(x), g.transpose(w) if along == "k" else w, total)
     wide = g.expand(g.reshape(g.cast(bias, total), (1, 1, columns)), product.shape)
     given = [a.astype(NUMPY[dtype]) for a in data]
     (found,), program = run_lowered([g.add(product, wide)], [x, w, bias], given)
     left, right, added = (a.astype(np.float64) for a in data)
-    np.testing.assert_array_equal(found, -left @ right.swapaxes(1, 2) + added)
+    right = right.swapaxes(1, 2) if along == "k" else right
+    np.testing.assert_array_equal(found, -left @ right + added)
     statements = [s for call in program.calls for s in call.kernel.body]
     scratch = {s.memory.name for s in statements if isinstance(s, Alloc)}
     assert ("packed_b" in scratch) == (rows > MOST)
 
 
-@pytest.mark.parametrize("rows", [MOST, MOST + 1])
-def test_few_rows_are_not_packed_for_a_unit_either(rows: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "along"), [(MOST, "k"), (MOST + 1, "k"), (MOST // 2, "n"), (MOST // 2 + 1, "n")]
+)
+def test_few_rows_are_not_packed_for_a_unit_either(rows: int, along: str) -> None:
     unit = MatrixUnit(1, 8, 2, BF16, F32, together=2, call="dots")
-    x, w = (g.input(i, Type((n, 2 * FOLDED * MOST), BF16)) for i, n in enumerate((rows, 9)))
+    depth = 2 * FOLDED * MOST
+    sizes = (rows, depth), ((9, depth) if along == "k" else (depth, 9))
+    x, w = (g.input(i, Type(size, BF16)) for i, size in enumerate(sizes))
     data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w))]
     given = [a.astype(NUMPY[BF16]) for a in data]
-    product = g.matmul(x, g.transpose(w), F32)
+    product = g.matmul(x, g.transpose(w) if along == "k" else w, F32)
     (found,), program = run_lowered(
         [product], [x, w], given, info=replace(SIMD, matrix_units=(unit,))
     )
-    np.testing.assert_array_equal(found, data[0] @ data[1].T)
+    np.testing.assert_array_equal(found, data[0] @ (data[1].T if along == "k" else data[1]))
     memories = [s.memory for c in program.calls for s in c.kernel.body if isinstance(s, Alloc)]
     packed = [m.dtype for m in memories if m.name == "packed_b"]
-    assert packed == ([BF16] if rows > MOST else [])
+    assert packed == ([BF16] if rows > (MOST if along == "k" else MOST // 2) else [])
 
 
 @pytest.mark.parametrize("registers", [16, 32])
@@ -88,3 +97,13 @@ def test_columns_of_the_next_strip_are_asked_for_with_all_groups() -> None:
     np.testing.assert_array_equal(found, data[0] @ data[1].T)
     columns, _ = grouped(8, SIMD.limits.registers or 16)
     assert [len(unused(c.kernel)) for c in program.calls] == [columns + 1]
+
+
+def test_the_next_rows_are_asked_for() -> None:
+    """Of a matrix along n, from the last rows on again and again."""
+    x, w = (g.input(i, Type(size, F32)) for i, size in enumerate(((8, 67), (67, 50))))
+    data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w))]
+    given = [a.astype(np.float32) for a in data]
+    (found,), program = run_lowered([g.matmul(x, w)], [x, w], given)
+    np.testing.assert_array_equal(found, data[0] @ data[1])
+    assert [len(unused(c.kernel)) for c in program.calls] == [4 + 3]

@@ -20,6 +20,7 @@ from stack.compiler.templates import (
 )
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
+from stack.compiler.templates.few_rows_across import few_rows_across
 from stack.compiler.templates.group_matmul import group_matmul
 from stack.compiler.templates.matmul import matmul
 from stack.compiler.templates.mesh_attention import emit_attention
@@ -43,7 +44,8 @@ def _has_dma(info: DeviceInfo) -> bool:
 def _by_vectors(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None) -> Grid:
     """A product of few rows without packing, if no blocks were found for it."""
     if blocks is None and few_rows.suits(p, info):
-        return few_rows.few_rows(b, p, info)
+        down = p.shape.b_contiguous == "k"
+        return (few_rows.few_rows if down else few_rows_across)(b, p, info)
     return matmul(b, p, info, blocks)
 
 

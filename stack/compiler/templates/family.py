@@ -42,8 +42,8 @@ class ProductTemplate(Generic[S]):
     units: Callable[[DType, DType, DType, DeviceInfo], Sequence[MatrixUnit]] = lambda *_: ()
     """The matrix units for operands and sums of these types that it can use, the best first."""
     packed: Callable[[int, int], bool] = lambda m, k: True
-    """Whether a right operand that lies along k is packed for a unit of floats where so many rows
-    of so many elements are multiplied by it."""
+    """Whether a right operand is packed for a unit of floats where so many rows of so many elements
+    are multiplied by it."""
     uneven_rows: bool = False
     """Whether of two operands the one that lies unevenly is better the left one, whose elements are
     used one by one: tiles of it may have any number of rows."""

@@ -74,12 +74,12 @@ def are_few(m: int, k: int) -> bool:
 
 
 def suits(p: Product, info: DeviceInfo) -> bool:
-    """Whether this template is for a product: both operands lie evenly along k, in memory."""
+    """Whether a product is not to be packed: both operands lie evenly, in memory, A along k."""
     s = p.shape
     if not are_few(s.m, s.k):
         return False
     apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
-    along_k = (s.a_contiguous, s.b_contiguous) == ("k", "k") and not s.k_run
+    along_k = s.a_contiguous == "k" and not s.k_run
     near = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
     fits = s.m * _padded(s, info) * s.accumulate.nbytes <= near
     return along_k and not apart and fits and s.together == 1
