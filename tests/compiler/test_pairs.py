@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -20,7 +21,8 @@ from stack import ops as g
 from stack.compiler.graph import prepare
 from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
 from stack.compiler.program import GraphRequest
-from tests.compiler.lowered import lowered, run_lowered
+from stack.compiler.text.llvm.ahead import unused
+from tests.compiler.lowered import SIMD, lowered, run_lowered
 from tests.draw import sample
 
 RNG = np.random.default_rng(8)
@@ -97,8 +99,14 @@ def test_parts_of_the_rows_make_the_sum_of_all(computed, rows, columns):
         np.testing.assert_array_equal(in_pairs(parts), whole, f"{ranks} parts")
 
 
+SMALL = replace(SIMD, limits=replace(SIMD.limits, caches=(32 << 10, 512 << 10, 1 << 10)))
+"""A device whose last cache holds 256 floats."""
+
+
+@pytest.mark.parametrize("info", [SIMD, SMALL], ids=["in a cache", "in memory"])
 @pytest.mark.parametrize(("rows", "columns"), [(16, 17), (37, 65), (64, 100), (96, 33)])
-def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns):
+def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns, info):
+    """What no cache holds is asked for."""
     x = RNG.standard_normal((rows, columns), np.float32)
     y = RNG.standard_normal(columns, np.float32)
     a, b = (g.input(i, Type(v.shape, DType.F32)) for i, v in enumerate((x, y)))
@@ -109,7 +117,10 @@ def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns):
         g.reduce("sum", g.mul(a, g.expand(g.reshape(b, (1, columns)), x.shape)), 0),
         g.mul(g.reshape(total, (columns,)), b),
     ]
-    found, _ = run_lowered(outputs, [a, b], [x, y])
+    found, program = run_lowered(outputs, [a, b], [x, y], info=info)
+    asked = [len(unused(c.kernel)) for c in program.calls if c.kernel.name.startswith("sum")]
+    assert asked
+    assert all(bool(n) == (info is SMALL) for n in asked)
     short = halved(rows, SERIAL)
     parts = [np.add.accumulate(p, 0)[-1] for p in np.split(x, rows // short)]
     exact = in_pairs(parts)

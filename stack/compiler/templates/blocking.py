@@ -58,8 +58,8 @@ hang."""
 LEAST_EVEN = 4
 """Runs along k that no tile of this depth divides are packed one after another."""
 
-DEFAULT_CACHES = (32 << 10, 256 << 10)
-"""The bytes of the two nearest caches where the device does not say."""
+DEFAULT_CACHES = (32 << 10, 256 << 10, 32 << 20)
+"""The bytes of the caches where the device does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +292,11 @@ def unit_rate(shape: MatmulShape, info: DeviceInfo) -> float:
 def cache_nbytes(info: DeviceInfo, level: int) -> int:
     """The size of the nearest (0) or second (1) cache."""
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
+
+
+def last_cache_nbytes(info: DeviceInfo) -> int:
+    """The size of the farthest cache: more than that comes from memory."""
+    return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[-1]
 
 
 def near_nbytes(info: DeviceInfo) -> int:

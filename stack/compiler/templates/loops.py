@@ -36,7 +36,13 @@ from stack.compiler.graph.expr import (
 )
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.pairs import BLOCK, SERIAL, Sums, halved
-from stack.compiler.templates.blocking import cache_nbytes, ceil_div, near_nbytes, round_up
+from stack.compiler.templates.blocking import (
+    cache_nbytes,
+    ceil_div,
+    last_cache_nbytes,
+    near_nbytes,
+    round_up,
+)
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose, instance, instance_by_rows
 from stack.compiler.templates.lanes import UNROLL
@@ -942,6 +948,7 @@ class _Loops:
         exprs = [self.nest.exprs[r] for r in roots if r in self.nest.exprs]
         terms = sum(isinstance(e, Apply) for root in exprs for e in parts(root))
         rows, rest = self.inner[0], 0 if not is_fixed(short) else short % ROWS
+        asked = self._far(exprs, rows, v)
 
         def load(s: Tiles, level: int) -> list[Node]:
             return [self.b.load(m, column(s), s.shape, (1,)) for m in held[level]]
@@ -965,6 +972,10 @@ class _Loops:
                     inner = Tiles(self.emission, {rows: i}, s.tile_axes, s)
                     return self._block(inner, roots, sums, acc)
 
+                for i in range(number if asked else 0):
+                    down = binary("min", add(first, number + i), rows.size - 1)
+                    for r in asked:  # nothing uses them
+                        Tiles(self.emission, {rows: down}, s.tile_axes, s).tile(r)
                 old = begun(binary("eq", first, block), load(s, 0))
                 if end is None and terms <= WRITTEN:
                     for i in range(number):
@@ -1077,6 +1088,25 @@ class _Loops:
     ) -> Tiles:
         across = TileAxis(v, base, self.width if width is None else width, limit)
         return Tiles(scope.emission, {}, (*scope.tile_axes, across), scope)
+
+    def _far(self, exprs: Iterable[Expr], rows: Axis, v: Axis) -> list[Read]:
+        """What rows of sums down columns read that no cache holds. A processor that looks ahead
+        along so many rows fetches less than memory gives, and begins anew with each of them, so the
+        rows that follow are asked for. Measured on one thread of Zen 4: of 256 MB these sums take
+        0.81 of the time, a row by a matrix of 64 MB 0.87; from a cache 1.2 to 1.35."""
+        if not (is_fixed(rows.size) and is_fixed(v.size)):
+            return []
+        most = last_cache_nbytes(self.emission.info)
+        return [
+            r
+            for r in dict.fromkeys(r for e in exprs for r in reads(e))
+            if r.offset.coefficient(v) == 1
+            and rows in r.axes
+            and not r.guards
+            and r.root not in self.emission.own
+            and all(a.source is None for a in r.axes)
+            and hint(prod(a.size for a in r.axes)) * r.dtype.nbytes > most
+        ]
 
     # passes over rows
 
