@@ -130,6 +130,16 @@ def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns, in
     np.testing.assert_array_equal(found[3].reshape(-1), exact * y)
 
 
+@pytest.mark.parametrize("info", [SIMD, SMALL], ids=["in a cache", "in memory"])
+def test_sums_along_rows_side_by_side_ask_for_the_next_rows(info):
+    """Of those that no cache holds; the last rows ask for themselves."""
+    x = RNG.integers(-9, 9, (32, 1024)).astype(np.float32)
+    a = g.input(0, Type(x.shape, DType.F32))
+    found, program = run_lowered([g.reduce("sum", a, 1)], [a], [x], info=info)
+    np.testing.assert_array_equal(found[0], x.sum(1, keepdims=True))
+    assert [len(unused(c.kernel)) for c in program.calls] == [int(info is SMALL)]
+
+
 def standardised(a: Node, weight: Node, count: int) -> list[Node]:
     """Columns less their mean, by their own deviation and a weight: two sums, one after the other,
     what each column has, and what is computed from it; the squares' mean alone, too."""
