@@ -105,6 +105,14 @@ def test_short_rows_take_turns_and_each_asks_for_one() -> None:
     np.testing.assert_allclose(y, wanted / wanted.sum(1, keepdims=True), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("columns", "cache"), [(1024, "3"), (2048, "2")])
+def test_a_row_is_asked_into_the_nearest_cache_if_it_is_a_page(columns: int, cache: str) -> None:
+    """A longer one would push out what is computed meanwhile."""
+    text = render(softmax(6, columns), info()).text
+    asked = re.findall(r"prefetch\.p0\(ptr [^,]*, i32 immarg 0, i32 immarg ([0-3])", text)
+    assert set(asked) == {cache}
+
+
 def mapped(functions: int, *, updated: bool = False) -> Kernel:
     """The exponential of x, again and again, in place or not."""
     b = Builder("mapped")
