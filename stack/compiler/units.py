@@ -28,6 +28,10 @@ instruction is named, since compilers make the processor's own of that sum (`vpm
 which multiplies twice as many as one of 32 bits."""
 
 
+UNSIGNED = {DType.I8: DType.U8}
+"""Integers that units multiply, and those of as many bits that have no sign."""
+
+
 def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
     """The units that work on vector or tile registers, can be called, and pay by their rate or have
     none that is known. Their rates, which vary from one measurement to the next, are left out."""
@@ -52,9 +56,16 @@ def units_of(
     left: DType, right: DType, accumulate: DType, info: DeviceInfo
 ) -> tuple[MatrixUnit, ...]:
     """The units for a product of these types, the widest first; for integers that 16 bits hold,
-    pairs come last."""
+    pairs come last. Where the left operand has a sign, one of vector registers that wants none will
+    do (`MatmulShape.moved`)."""
     types = left, right, accumulate
     found = [u for u in units(info) if (u.inputs, u.right_inputs, u.accumulate) == types]
+    unsigned = UNSIGNED.get(left), right, accumulate
+    found += [
+        u
+        for u in units(info)
+        if not u.register and (u.inputs, u.right_inputs, u.accumulate) == unsigned
+    ]
     # whether operands of pairs hold all numbers of these types
     pairs = accumulate is PAIRS.accumulate and all(
         d is PAIRS.inputs or (d.is_int and d.bits < PAIRS.inputs.bits) for d in types[:2]

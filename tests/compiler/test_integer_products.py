@@ -2,19 +2,23 @@
 
 import functools
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import hal
+from hal.core.description import MatrixUnit
 from hal.core.dtypes import DType
 from hal.tile.interpret import interpret
+from hal.tile.kernel import Alloc
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.blocking import MatmulShape
 from stack.runtime import engine_of
+from tests.compiler.lowered import SIMD, run_lowered
 from tests.compiler.test_matmul import matmul_kernel, memory_of, vector_device
 from tests.draw import sample
 
@@ -86,3 +90,27 @@ def test_operands_of_two_types_are_packed_in_their_own(layouts):
     left, right = memory_of(a, layouts[0] == "k"), memory_of(b, layouts[1] == "n")
     interpret(kernel, grid, {"a": left, "b": right, "c": c}, {})
     np.testing.assert_array_equal(c.reshape(m, n), a[0].astype(np.int32) @ b[0].astype(np.int32))
+
+
+@pytest.mark.parametrize("layouts", ["kn", "mn", "mk"])
+@pytest.mark.parametrize("size", [(9, 11, 7), (70, 300, 65)], ids=str)
+def test_signed_bytes_on_a_unit_that_takes_none_on_the_left(size, layouts):
+    """They are packed from the least one on, and of what sums are more by nothing is left: exact,
+    in several blocks of the depth, too."""
+    m, k, n = size
+    rng = np.random.default_rng(k)
+    x = full_range(rng, (m, k) if layouts[0] == "k" else (k, m), I8)
+    y = full_range(rng, (k, n) if layouts[1] == "n" else (n, k), I8)
+    inputs = [g.input(i, Type(a.shape, I8)) for i, a in enumerate((x, y))]
+    a, b = (g.cast(one, I32) for one in inputs)
+    a, b = a if layouts[0] == "k" else g.transpose(a), b if layouts[1] == "n" else g.transpose(b)
+    unit = MatrixUnit(1, 8, 4, U8, I32, I8, together=4, call="dots")
+    (found,), program = run_lowered(
+        [g.matmul(a, b)], inputs, [x, y], info=replace(SIMD, matrix_units=(unit,))
+    )
+    wide = [v.astype(np.int32) for v in (x, y)]
+    left, right = wide[0] if layouts[0] == "k" else wide[0].T, wide[1]
+    np.testing.assert_array_equal(found, left @ (right if layouts[1] == "n" else right.T))
+    (call,) = program.calls
+    rooms = {s.memory.name: s.memory.dtype for s in call.kernel.body if isinstance(s, Alloc)}
+    assert (rooms["packed_a"], rooms["packed_b"]) == (U8, I8)

@@ -88,6 +88,9 @@ class MatmulShape:
     matrix unit takes them; 1: packed operands are of the type of products and sums."""
     right: DType | None = None
     """B's element type where it is another than A's."""
+    moved: int = 0
+    """What packed A's integers are more than A's: a unit that takes none below zero has them from
+    the least one on. Sums are less by so many times B's."""
     tile: MatrixUnit | None = None
     """The matrix unit, if it works on tile registers."""
     apart: bool = False
@@ -129,8 +132,13 @@ class MatmulShape:
 
     @property
     def over_rows(self) -> bool:
-        """Whether k counts the rows of both operands, as in the gradient of a weight."""
-        return not self.apart and (self.a_contiguous, self.b_contiguous) == ("m", "n")
+        """Whether k counts the rows of both operands, as in the gradient of a weight, and the order
+        of sums matters: those of integers are the same in all."""
+        return (
+            self.accumulate.is_float
+            and not self.apart
+            and (self.a_contiguous, self.b_contiguous) == ("m", "n")
+        )
 
     @property
     def in_pairs(self) -> bool:

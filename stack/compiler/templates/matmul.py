@@ -29,6 +29,8 @@ from hal.tile.build import (
     add,
     arange,
     binary,
+    bitcast,
+    broadcast,
     const,
     dot,
     index,
@@ -56,7 +58,7 @@ from stack.compiler.templates.edges import (
     whole_or_by_rows,
 )
 from stack.compiler.templates.product import LoadTile, Place, Product, Steady, divided, kept
-from stack.compiler.units import into_groups, out_of_groups, stacked
+from stack.compiler.units import UNSIGNED, into_groups, out_of_groups, stacked
 
 LINES = 4
 """Rows of a tile that tile registers leave in memory, which are finished at a time: their vectors
@@ -91,13 +93,15 @@ class _Block:
 @dataclass(frozen=True)
 class _Scratch:
     """Packed operands (no B that lies so in memory), the partial sums where k takes several blocks,
-    the lines in work where some tile reaches beyond C, and the tile that tile registers leave."""
+    the lines in work where some tile reaches beyond C, the tile that tile registers leave, and what
+    sums by column begin with where A is packed with more than it has."""
 
     a: Memory
     b: Memory | None
     c: Memory | None
     edge: Memory | None
     sums: Memory | None
+    columns: Memory | None
 
 
 @dataclass(frozen=True)
@@ -188,13 +192,16 @@ class _MatmulTemplate:
         whole = divides(self._lines, self.shape.m) and divides(t.nr, self.shape.n)
         edge = None if whole else self.b.alloc("edge", dtype, self._lines * t.nr)
         sums = self.b.alloc("sums", dtype, t.mr * t.nr) if s.tile else None
-        return _Scratch(a, b, c, edge, sums)
+        columns = self.b.alloc("columns", dtype, t.np) if s.moved else None
+        return _Scratch(a, b, c, edge, sums, columns)
 
     def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
         """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
         t = self.blocks
         if scratch.b is not None:
             self._pack_b(block, scratch.b, k0, depth)
+            if scratch.columns is not None:
+                self._add_columns(scratch.b, scratch.columns, block.cols, depth)
 
         def rows_block(i0: Node) -> None:
             rows = least(
@@ -264,6 +271,31 @@ class _MatmulTemplate:
             return
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
+    def _of_a(self, tile: Node) -> Node:
+        """What is loaded of A as it is packed."""
+        s = self.shape
+        if not s.moved:
+            return kept(tile, s.packed)
+        signed = next(d for d, unsigned in UNSIGNED.items() if unsigned is s.packed)
+        return binary("xor", bitcast(kept(tile, signed), s.packed), s.moved)
+
+    def _add_columns(self, panels: Memory, columns: Memory, cols: Operand, depth: Operand) -> None:
+        """Of each column of a block of packed B the sum by which sums are too large, below zero."""
+        s, t, b = self.shape, self.blocks, self.b
+        moved = const(s.moved, s.packed, (1, s.together))
+
+        def panel(j: Node) -> None:
+            def step(kk: Node, total: Node) -> tuple[Node]:
+                at = add(mul(j, t.kc), mul(kk, t.nr))
+                row = b.load(panels, at, (s.together, t.nr), (1, s.together))
+                return (dot(moved, row, total),)
+
+            zeros = (const(0, s.accumulate, (1, t.nr)),)
+            (total,) = b.loop(0, depth, s.together, step, zeros)
+            b.store(columns, j, unary("neg", total), (t.nr, 1))
+
+        b.loop(0, cols, t.nr, panel)
+
     def _pack_a(
         self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
     ) -> None:
@@ -291,7 +323,7 @@ class _MatmulTemplate:
 
             def pack(load: LoadTile, limits: Limits) -> None:
                 loaded = load(b, block.batch, m, at, (1, t.kt), limits)
-                self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed))
+                self._store_a(panels, self._panel(i), r, kk, self._of_a(loaded))
 
             inner = self.p.inner_a
             whole = None if inner is None else inner.holds(block.batch, m, at, (1, t.kt))
@@ -331,7 +363,7 @@ class _MatmulTemplate:
                 for u in range(s.together):
                     limits = left_of(s.m, m, t.mr), left_of(s.k, add(k, u), t.kt)
                     loaded = self.p.load_a(b, block.batch, m, add(k, u), (t.mr, 1), limits)
-                    lines.append(transpose(kept(loaded, s.packed), (1, 0)))
+                    lines.append(transpose(self._of_a(loaded), (1, 0)))
                 offset = add(self._panel(i), mul(kk, self._pitch))
                 b.store(panels, offset, into_groups(stacked(lines), s.together), (1, 1))
 
@@ -355,7 +387,7 @@ class _MatmulTemplate:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)
-                self._store_a(panels, self._panel(i), row, kk, kept(loaded, s.packed))
+                self._store_a(panels, self._panel(i), row, kk, self._of_a(loaded))
 
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
@@ -396,7 +428,7 @@ class _MatmulTemplate:
         m = add(add(start, i), r)
         limits = at_most(left_of(s.m, m, t.mr), most), left_of(s.k, k, t.kt)
         loaded = self.p.load_a(self.b, block.batch, m, k, (t.mr, 1), limits)
-        self._store_a(panels, self._panel(i), r, kk, kept(loaded, s.packed), most)
+        self._store_a(panels, self._panel(i), r, kk, self._of_a(loaded), most)
 
     def _pack_windows(
         self,
@@ -673,6 +705,9 @@ class _MatmulTemplate:
             return (acc,)
 
         zeros = (const(0, self.shape.accumulate, (t.mr, t.nr)),)
+        if scratch.columns is not None:
+            first = b.load(scratch.columns, j, (1, t.nr), (t.nr, 1))
+            zeros = (broadcast(first, (t.mr, t.nr)),)
         if self.shape.tile:
             return b.loop(0, depth, t.unroll, tiles, zeros)[0]
         if isinstance(depth, Node) or not self.shape.over_rows:

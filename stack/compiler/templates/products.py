@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder, add, binary, broadcast, mul, transpose
@@ -27,6 +27,7 @@ from stack.compiler.templates.pieces import Pieces
 from stack.compiler.templates.product import Elements, Inner, LoadTile, Place, Product, Steady
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
+from stack.compiler.units import UNSIGNED
 
 
 def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) -> MatmulShape:
@@ -67,6 +68,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         k_run=k_run,
         together=1 if unit is None else unit.together,
         right=None if unit is None else unit.right,
+        moved=_moved(types[0], unit),
         tile=unit if unit is not None and unit.register else None,
         apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
     )
@@ -85,6 +87,12 @@ def _are_even(ops: Operands) -> bool:
     """Whether all elements of both operands lie evenly, and none is left out."""
     groups = (ops.a, ops.m), (ops.a, ops.k), (ops.b, ops.k), (ops.b, ops.n)
     return not any(_is_uneven(e, group) for e, group in groups)
+
+
+def _moved(left: DType, unit: MatrixUnit | None) -> int:
+    """What is added to integers with a sign for a unit that takes none."""
+    signs = unit is not None and UNSIGNED.get(left) is unit.inputs
+    return 1 << (left.bits - 1) if signs else 0
 
 
 def _exact(e: Expr, dtype: DType) -> DType:
