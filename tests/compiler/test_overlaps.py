@@ -127,14 +127,25 @@ def test_sums_along_rows_side_by_side(rows: int, columns: int, side_by_side: boo
 
 @pytest.mark.parametrize("size", [8, 21])
 @pytest.mark.parametrize("taps", [3, 5])
-def test_sums_for_each_tap_of_windows_in_lanes_along_the_windows(taps: int, size: int) -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_sums_for_each_tap_of_windows_in_lanes_along_the_windows(
+    taps: int, size: int, stride: int
+) -> None:
     """Taps are too few for a vector, and every sum is over all windows."""
-    x, d = (g.input(i, Type((3, 2, size), DType.F32)) for i in range(2))
-    v = g.window(g.pad(x, (0, 0, 1), (0, 0, taps - 2)), 2, taps, 1)
+    x, d = (g.input(i, Type((3, 2, n), DType.F32)) for i, n in enumerate((stride * size, size)))
+    v = g.window(g.pad(x, (0, 0, 1), (0, 0, taps - 1 - stride)), 2, taps, stride)
     weighted = g.mul(v, g.expand(g.reshape(d, (*d.shape, 1)), v.shape))
     program = _same([g.reduce("sum", weighted, (0, 2))], [x, d])
     values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
     assert {n.shape for n in values if n.dtype is DType.F32 and n.shape} == {(8,)}
+
+
+@pytest.mark.parametrize("taps", [2, 4])
+def test_sums_of_taps_that_divide_a_vector_are_in_lanes_along_the_windows(taps: int) -> None:
+    x = g.input(0, Type((6, 16 * taps), DType.F32))
+    program = _same([g.reduce("sum", g.window(x, 1, taps, taps), 2)], [x])
+    values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
+    assert {n.shape[-1] for n in values if n.dtype is DType.F32 and n.shape} <= {8, 16}
 
 
 def test_what_is_the_same_along_a_padded_axis_is_read_once_for_all_of_it() -> None:

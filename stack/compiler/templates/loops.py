@@ -245,30 +245,32 @@ class _Loops:
     def _found_vector(self, lanes: int) -> Axis:
         """The innermost axis, or where that does not fill a vector, as the taps of a window and the
         phases of a stride, a parallel one that does and whose elements are near everywhere; else
-        one of the sums, side by side wherever it counts, as in a gradient by such taps. Sums of
-        taps that divide a vector are as fast along them."""
+        one of the sums, as in a gradient by such taps. Where elements are also written, one whose
+        neighbours' phases the innermost ones are."""
         axes, own = self.space.axes, self.nest.own
         last = axes[-1]
         stored = any(self._in_loop(r) and r.op != "reduce" for r in own)
         if not self.emission.loops.squares or not (is_fixed(last.size) and last.size < lanes):
             return last
         kept = bool(self.space.reduced and stored)
-        if not kept and last in self.space.reduced and lanes % last.size == 0:
-            return last
         found = [at for at, _ in self._accesses()]
         reduced = [a for a in axes if a in self.space.reduced]
-        groups = ((NEAR, reduced),) if kept else ((NEAR, self.space.parallel), (1, reduced))
         near = [
-            axis
-            for apart, those in groups
+            (axis, apart)
+            for those in (() if kept else self.space.parallel, reduced)
             for axis in reversed(those)
             if all(is_fixed(at.coefficient(axis)) for at in found)
-            and 0 < max(abs(at.coefficient(axis)) for at in found) <= apart
+            and 0 < (apart := max(abs(at.coefficient(axis)) for at in found)) <= NEAR
             and (not kept or self._are_phases(last, axis))
         ]
-        full = (axis for axis in near if hint(axis.size) >= lanes)
-        # Rows of small images leave lanes empty, but more than taps do.
-        small = (axis for axis in near if hint(axis.size) > last.size)
+        full = (axis for axis, _ in near if hint(axis.size) >= lanes)
+        # Rows of small images leave lanes empty, but more than taps do; not where their sums' terms
+        # are loaded with what lies between them.
+        small = (
+            axis
+            for axis, apart in near
+            if hint(axis.size) > last.size and (apart == 1 or kept or axis not in reduced)
+        )
         return next(full, None) or next(small, None) or last
 
     def _accesses(self) -> list[tuple[Affine, DType]]:
