@@ -221,6 +221,9 @@ class _Loops:
             *rest, row = self.rows
             self.height, self.stacked = height, (row, Axis(row.size // height))
             self.rows = [*rest, self.stacked[1]]
+        self.taps = None if self.side else self._found_taps(lanes)
+        if self.taps is not None:
+            self.rows = [a for a in self.rows if a is not self.taps]
         self.phases = self._found_phases() if axes else None
         if self.phases is not None:
             self.rows = [a for a in self.rows if a is not self.phases]
@@ -256,21 +259,16 @@ class _Loops:
         found = [at for at, _ in self._accesses()]
         reduced = [a for a in axes if a in self.space.reduced]
         near = [
-            (axis, apart)
+            axis
             for those in (() if kept else self.space.parallel, reduced)
             for axis in reversed(those)
             if all(is_fixed(at.coefficient(axis)) for at in found)
-            and 0 < (apart := max(abs(at.coefficient(axis)) for at in found)) <= NEAR
+            and 0 < max(abs(at.coefficient(axis)) for at in found) <= NEAR
             and (not kept or self._are_phases(last, axis))
         ]
-        full = (axis for axis, _ in near if hint(axis.size) >= lanes)
-        # Rows of small images leave lanes empty, but more than taps do; not where their sums' terms
-        # are loaded with what lies between them.
-        small = (
-            axis
-            for axis, apart in near
-            if hint(axis.size) > last.size and (apart == 1 or kept or axis not in reduced)
-        )
+        full = (axis for axis in near if hint(axis.size) >= lanes)
+        # Rows of small images leave lanes empty, but more than taps do.
+        small = (axis for axis in near if hint(axis.size) > last.size)
         return next(full, None) or next(small, None) or last
 
     def _accesses(self) -> list[tuple[Affine, DType]]:
@@ -384,6 +382,21 @@ class _Loops:
         heights = (h for h in (8, 4, 2) if h <= min(most, enough) and row.size % h == 0)
         return next((h for h in heights if v.size % (lanes * (ROWS // h)) == 0), 1)
 
+    def _found_taps(self, lanes: int) -> Axis | None:
+        """The innermost axis, where it is one of few sums for each of which the vector axis is gone
+        through, as the taps of a weight's gradient: all of them share what does not depend on it,
+        and none waits for the additions of another."""
+        own, v = self.nest.own, self.vector
+        last = self.space.axes[-1] if self.space.axes else None
+        if not self.emission.loops.squares or v not in self.space.reduced or last is v:
+            return None
+        if last not in self.rows or not all(r.op == "reduce" for r in own):
+            return None
+        if self.picked or any(self.level.values()) or not is_fixed(last.size):
+            return None
+        registers = last.size * len(own) * ceil_div(self.width, lanes)
+        return last if registers <= STACKED else None
+
     def _put_side_by_side(self, height: int, lanes: int) -> None:
         *rest, row = self.rows
         self.height, self.width = height, lanes * (ROWS // height)
@@ -472,6 +485,9 @@ class _Loops:
             if self.side is not None:
                 row, blocks = self.side
                 tile = TileAxis(row, mul(scope.values[blocks], self.height), self.height)
+                self._passes(Tiles(self.emission, {}, (tile,), scope))
+            elif self.taps is not None:
+                tile = TileAxis(self.taps, const(0, I64), self.taps.size)
                 self._passes(Tiles(self.emission, {}, (tile,), scope))
             elif self.turns is not None:
                 self._passes(*self._in_turns(scope, *self.turns))

@@ -96,8 +96,7 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
         dtype = s.result.dtype
         kind = vector(memory(dtype), width)
         if v.row is None and v.count is None:
-            raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
-            return casts.from_memory(t.out, raw, dtype, width)
+            return load_near(t, dtype, pointer, None, width, 1)
         mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
         name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
         other = "zeroinitializer"
@@ -152,12 +151,15 @@ def load_near(
 ) -> str:
     """Elements `step` apart, zero where the mask does not hold, by loads of neighbours. Nothing is
     touched that does not lie between two of them."""
-    scalar, wide = memory(dtype), width * step
+    # LLVM takes vectors of other numbers of elements, and masks of them, apart piece by piece.
+    whole = 1 << (width - 1).bit_length()
+    padded = dtype.nbytes >= 4 and whole > width and (step > 1 or mask is None)
+    scalar, wide = memory(dtype), step * (whole if padded else width)
     kind, some, holds = vector(scalar, wide), vector("i1", wide), vector("i1", width)
 
     def loaded(mask: str | None) -> str:
-        if step > 1:
-            lanes = [i // step if i % step == 0 else width for i in range(wide)]
+        if step > 1 or padded:
+            lanes = [min(i // step, width) if i % step == 0 else width for i in range(wide)]
             mask = shuffle(t, holds, mask or "splat (i1 true)", "zeroinitializer", lanes)
         if mask is None:
             return t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
@@ -185,8 +187,8 @@ def load_near(
             t.out.jump(after)
         t.out.begin(after)
         raw = t.out.put(f"phi {kind} {', '.join(found)}")
-    if step > 1:
-        raw = shuffle(t, kind, raw, "poison", range(0, wide, step))
+    if step > 1 or padded:
+        raw = shuffle(t, kind, raw, "poison", range(0, width * step, step))
     return casts.from_memory(t.out, raw, dtype, width)
 
 
