@@ -140,6 +140,20 @@ def test_sums_along_rows_side_by_side_ask_for_the_next_rows(info):
     assert [len(unused(c.kernel)) for c in program.calls] == [int(info is SMALL)]
 
 
+def test_a_matrix_that_the_second_cache_does_not_hold_is_taken_to_be_in_memory():
+    """By rows and by columns; what is summed alone is not."""
+    info = replace(SIMD, limits=replace(SIMD.limits, caches=(1 << 10, 1 << 10, 32 << 20)))
+    x, y = (RNG.integers(-9, 9, s).astype(np.float32) for s in ((64, 1024), (1, 1024)))
+    a, b = (g.input(i, Type(v.shape, DType.F32)) for i, v in enumerate((x, y)))
+    product = g.mul(a, g.expand(b, a.shape))
+    for value, exact, asks in ((product, x * y, True), (a, x, False)):
+        for axis in (0, 1):
+            total = g.reduce("sum", value, axis)
+            found, program = run_lowered([total], [a, b], [x, y], info=info)
+            np.testing.assert_array_equal(found[0], exact.sum(axis, keepdims=True))
+            assert [len(unused(c.kernel)) > 0 for c in program.calls] == [asks]
+
+
 def standardised(a: Node, weight: Node, count: int) -> list[Node]:
     """Columns less their mean, by their own deviation and a weight: two sums, one after the other,
     what each column has, and what is computed from it; the squares' mean alone, too."""
