@@ -279,11 +279,10 @@ class _Operands:
         products."""
         if not strided or any(o.dilation > 1 or o.stride > o.element.size for o in strided):
             return False
-        # Few rows of windows, each by one column of weights, are sums; phases as columns would
-        # make a small product of each.
+        # Windows, each by one column of weights, are sums; phases as columns would make a small
+        # product of each.
         columns = prod(n for a, n in self.weights.sizes.items() if a not in self.batch)
-        rows = prod(o.stop - o.start for o in strided) // prod(o.stride for o in strided)
-        if columns == prod(o.element.size for o in strided) and hint(rows) < ROWS:
+        if columns == prod(o.element.size for o in strided):
             return True
         if not is_fixed(self.count) or self.count < MANY:
             return False
