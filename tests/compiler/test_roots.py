@@ -175,3 +175,20 @@ def test_of_values_that_one_later_kernel_reads_what_it_makes_of_them_is_stored()
     assert derivative not in stored(g.add(flowed, others))
     # One of them is a result: it would be read once less, but written all the same.
     assert derivative not in stored(flowed, wide, steep)
+
+
+def test_a_slow_value_for_each_column_is_stored_where_many_rows_take_it() -> None:
+    """Not one for each row, nor what takes as little as to load it."""
+
+    def stored(rows: int, columns: int, of_rows: bool, slow: bool) -> bool:
+        x = source(0, rows, columns)
+        total = g.reduce("sum", g.mul(x, x), 1 if of_rows else 0)
+        factor = g.rsqrt(total) if slow else g.neg(total)
+        request = prepare(GraphRequest((g.mul(x, g.expand(factor, x.shape)), g.abs(total)), (x,)))
+        return any(n.op in ("rsqrt", "neg") for n in choose_roots(request))
+
+    assert stored(256, 64, of_rows=False, slow=True)
+    assert not stored(256, 64, of_rows=True, slow=True)
+    assert not stored(256, 64, of_rows=False, slow=False)
+    assert not stored(8, 64, of_rows=False, slow=True)
+    assert not stored(256, 4, of_rows=False, slow=True)
