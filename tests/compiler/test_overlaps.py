@@ -142,6 +142,21 @@ def test_sums_for_each_tap_of_windows_in_lanes_along_the_windows(
     assert found == {(taps, 8), (1, 8)}
 
 
+@pytest.mark.parametrize(("channels", "shape"), [(6, (3, 3, 8)), (1, (1, 1, 8))])
+@pytest.mark.parametrize("size", [8, 13])
+def test_sums_for_taps_on_two_axes_are_side_by_side_where_cores_have_enough(
+    channels: int, shape: tuple[int, ...], size: int
+) -> None:
+    x, d = (g.input(i, Type((3, channels, size, size), DType.F32)) for i in range(2))
+    v = g.pad(x, (0, 0, 1, 1), (0, 0, 1, 1))
+    v = g.window(g.window(v, 3, 3, 1), 2, 3, 1)
+    weighted = g.mul(v, g.expand(g.reshape(d, (3, channels, size, 1, size, 1)), v.shape))
+    program = _same([g.reduce("sum", weighted, (0, 2, 4))], [x, d])
+    values = [n for c in program.calls for s in statements(c.kernel.body) for n in defines(s)]
+    found = {n.shape for n in values if n.dtype is DType.F32}
+    assert ((3, 3, 8) in found) == (shape == (3, 3, 8))
+
+
 @pytest.mark.parametrize("taps", [2, 4])
 def test_sums_of_taps_that_divide_a_vector_are_in_lanes_along_the_windows(taps: int) -> None:
     x = g.input(0, Type((6, 16 * taps), DType.F32))
