@@ -16,6 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from itertools import combinations
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class Price:
 
 
 PRICE = Price()
+
+
+def _lies_apart(type: Type, p: Placement) -> bool:
+    """Whether what a rank has of a value is in more than one piece of it."""
+    return isinstance(p, Sharded) and prod(type.shape[: p.axis]) > 1
 
 
 def _is_routed(way: Way) -> bool:
@@ -148,6 +154,8 @@ class Chooser:
             # A rank's own part of a whole value, of which none is sent
             each = self.price.byte if isinstance(b, Row | Packed) else self.price.view
             taken = 0.0 if a == b or steps else each * n.type.nbytes / self.ranks
+            if steps and any(_lies_apart(n.type, p) for p in (a, b)):
+                taken = self.price.byte * n.type.nbytes  # laid out anew for those that exchange it
             self._steps[key] = (
                 NEVER
                 if steps is None
