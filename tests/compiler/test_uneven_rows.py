@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hal.core.description import MatrixUnit
 from hal.core.dtypes import DType
+from hal.tile.kernel import Alloc
 from hal.tile.node import Node, Type
+from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.blocking import MatmulShape
@@ -106,6 +109,41 @@ def test_depths_that_begin_and_end_within_windows(width: int) -> None:
     wanted = interpret([forward, by_images], dict(zip(inputs, arrays, strict=True)))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.turns
+@pytest.mark.parametrize(("width", "stride"), [(4, 1), (7, 1), (8, 2)])
+def test_narrow_windows_on_a_unit(width: int, stride: int) -> None:
+    """A matrix unit multiplies images, and both gradients: edges are laid in memory, and neither
+    rows nor depth need lie evenly, but that groups fit in the left operand's runs along the depth:
+    rows of odd images are too short. Integers that bfloat16 has, whose sums are exact."""
+    unit = MatrixUnit(1, 8, 2, DType.BF16, DType.F32, together=2, call="dots")
+    rng = np.random.default_rng(width)
+    channels, outer = 4, 6
+
+    def number(shape: tuple[int, ...]) -> np.ndarray:
+        return rng.integers(-3, 4, shape).astype(NUMPY[DType.BF16])
+
+    x, w = number((IMAGES, channels, 4, width)), number((outer, channels * TAPS * TAPS))
+    images, weights = (g.input(i, Type(a.shape, DType.BF16)) for i, a in enumerate((x, w)))
+    node = seen(images, stride, 1)
+    rows = g.expand(g.reshape(weights, (1, *w.shape)), (IMAGES, *w.shape))
+    forward = g.matmul(rows, node, DType.F32)
+    y = number(forward.shape)
+    above = g.input(2, Type(y.shape, DType.BF16))
+    loss = [(forward, g.cast(above, DType.F32))]
+    by = gradients(loss, lambda n: n in (images, weights))
+    outputs, inputs = [forward, by[images], by[weights]], [images, weights, above]
+    info = replace(SIMD, matrix_units=(unit,))
+    found, program = run_lowered(outputs, inputs, [x, w, y], info=info)
+    wanted = interpret(outputs, dict(zip(inputs, (x, w, y), strict=True)))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    bodies = [c.kernel.body for c in program.calls if "matmul" in c.kernel.name]
+    rooms = [s.memory for body in bodies for s in body if isinstance(s, Alloc)]
+    narrow = [m for m in rooms if (m.name, m.dtype) == ("packed_a", DType.BF16)]
+    assert len(narrow) == (len(bodies) if width % 2 == 0 else 2)
 
 
 def test_rows_are_places_of_all_images() -> None:

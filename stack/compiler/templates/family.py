@@ -17,6 +17,9 @@ from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.product import Product
 from stack.compiler.templates.schedule import LoopStyle, S, Schedule
 
+UnitsOf = Callable[[DType, DType, DType, DeviceInfo], Sequence[MatrixUnit]]
+"""The matrix units for operands and sums of these types."""
+
 
 @dataclass(frozen=True, slots=True)
 class Search(Generic[S]):
@@ -39,7 +42,7 @@ class ProductTemplate(Generic[S]):
     empty."""
     search: Search[S] | None = None
     """None where the rules alone decide."""
-    units: Callable[[DType, DType, DType, DeviceInfo], Sequence[MatrixUnit]] = lambda *_: ()
+    units: UnitsOf = lambda *_: ()
     """The matrix units for operands and sums of these types that it can use, the best first."""
     packed: Callable[[int, int], bool] = lambda m, k: True
     """Whether a right operand is packed for a unit of floats where so many rows of so many elements

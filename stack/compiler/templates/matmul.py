@@ -245,9 +245,23 @@ class _MatmulTemplate:
             if s.n_run and not divides(t.nr, s.n_run):
                 b.loop(0, block.cols, t.nr, panel_by_runs)
                 return
+
+            def rows(kk: Node, j: Node) -> None:
+                """As many as lie together: side by side they are neighbours in memory."""
+                n, lines = add(block.n0, j), []
+                for u in range(s.together):
+                    k = add(add(k0, kk), u)
+                    limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+                    loaded = self.p.load_b(b, block.batch, k, n, (1, t.nr), limits)
+                    lines.append(kept(loaded, s.packed_right))
+                offset = add(mul(j, t.kc), mul(kk, t.nr))
+                b.store(panels, offset, into_groups(stacked(lines), s.together), (1, 1))
+
+            grouped = s.together > 1 and not s.tile
+            own = rows if grouped else lambda kk, j: piece(kk, j, index(0), None)
             b.loop(
-                *(0, depth, 1),
-                lambda kk: b.loop(0, block.cols, t.nr, lambda j: piece(kk, j, index(0), None)),
+                *(0, depth, s.together if grouped else 1),
+                lambda kk: b.loop(0, block.cols, t.nr, lambda j: own(kk, j)),
             )
             return
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
-from hal.tile.build import Builder, Operand, binary, cast, index, where
+from hal.tile.build import Builder, Operand, binary, cast, index, transpose, where
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import is_one
@@ -120,6 +120,8 @@ def kept(tile: Node, dtype: DType) -> Node:
     """The tile in the type of packed operands: what was read in it and widened, as it was read."""
     if tile.op == "cast" and tile.srcs[0].dtype is dtype:
         return tile.srcs[0]
+    if tile.op == "transpose":
+        return transpose(kept(tile.srcs[0], dtype), tile["perm"])
     return cast(tile, dtype)
 
 

@@ -43,7 +43,8 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     if template.uneven_rows and not along_n:
         deep.append(ops.b)
     short = template.uneven_rows and _run(ops.b, ops.n) < NEAR
-    k_run = k.size if any(_is_uneven(e, ops.k) for e in deep) else 0
+    uneven = [e for e in deep if _is_uneven(e, ops.k)]
+    k_run = k.size if uneven else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
     types = _exact(ops.a, left), _exact(ops.b, right), total
@@ -54,6 +55,10 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     units = template.units(*types, info) if packed else ()
     fitting = (u for u in units if not k_run or (not u.register and divides(u.together, k_run)))
     unit = next(fitting, None)
+    if unit is None and uneven == [ops.b]:
+        # Across runs B is read element by element: less work than to multiply without a unit.
+        unit = next((u for u in units if not u.register), None)
+        along_n, k_run = (along_n, k_run) if unit is None else (True, 0)
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
         m=prod(a.size for a in ops.m),
