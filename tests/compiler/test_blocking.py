@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hal.core.description import MatrixUnit, SpaceKind
 from hal.core.dtypes import DType
 from stack.compiler.templates.blocking import (
-    FAR_DEPTH,
+    FAR_PART,
     FAR_REUSE,
     TILE_RATE,
     Blocks,
@@ -101,7 +101,7 @@ def test_panels_beyond_the_nearest_cache_are_of_tiles_that_read_little(shape, in
     t = choose_blocks(shape, info)
     if t.kc > t.kt and t.kc * t.nr * shape.packed.nbytes > cache_nbytes(info, 0) * 3 // 4:
         assert t.mr * t.nr >= FAR_REUSE * (t.mr + t.nr)
-        assert t.kc <= FAR_DEPTH
+        assert t.kc * t.nr * shape.packed.nbytes <= cache_nbytes(info, 1) * FAR_PART
         assert not shape.over_rows
 
 

@@ -41,9 +41,10 @@ FAR_REUSE = 8
 """Multiply-adds for each element that a register tile reads, from which on panels may come from the
 second cache."""
 
-FAR_DEPTH = 384
-"""How deep these panels are at least: the deeper, the fewer sums wait in memory; what is deeper
-leaves the second cache, too, and sums more terms one after the other."""
+FAR_PART = 3 / 32
+"""The part of the second cache that such a panel takes at most, which is 384 rows of 32 floats for
+512 KiB: the deeper panels are, the fewer sums wait in memory; what is deeper leaves the second
+cache, too, and sums more terms one after the other."""
 
 TILE_RATE = 16
 """Multiply-adds of a unit of tile registers in the time of one of vector registers, where a device
@@ -214,7 +215,8 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     near = min(cache_nbytes(info, 0) * 3 // 4, budget // 4)
     deep = min(near // nr, budget // (mr + nr)) // shape.packed.nbytes
     if mr * nr >= FAR_REUSE * (mr + nr) and not shape.over_rows and not shape.tile:
-        deep = max(deep, min(FAR_DEPTH * shape.together, budget // 4 // nr // shape.packed.nbytes))
+        far = min(int(cache_nbytes(info, 1) * FAR_PART), budget // 4)
+        deep = max(deep, far // nr // shape.packed.nbytes)
     most = max(whole, deep // whole * whole)
     half = halved(shape.k, most, whole) if shape.over_rows else shape.k
     if half and half <= most and half % whole == 0:
