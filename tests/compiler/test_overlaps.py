@@ -192,3 +192,13 @@ def test_an_edge_does_not_hide_that_a_place_is_out_of_range(place: int) -> None:
     (found,), _ = run_lowered([out], [x, at], given)
     wanted = given[0][place] if place == 2 else np.zeros(6)
     np.testing.assert_array_equal(found[0], np.pad(wanted, (2, 5)))
+
+
+@pytest.mark.parametrize("columns", [2, 8])
+def test_what_sums_of_neighbours_have_on_their_own_is_of_all_lanes(columns: int) -> None:
+    """A row by a matrix all of whose rows are alike: its columns depend on nothing that is summed,
+    and their sums are made side by side."""
+    x = g.input(0, Type((3, 2, 1, 9), DType.F32))
+    y = g.input(1, Type((1, 3, 1, columns), DType.F32))
+    rows = g.permute(x, (1, 0, 2, 3))
+    _same([g.matmul(rows, g.expand(y, (2, 3, 9, columns)))], [x, y])

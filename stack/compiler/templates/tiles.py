@@ -81,6 +81,10 @@ def _stored(value: Node, dtype: DType) -> Node:
     return cast(value, dtype)
 
 
+def _grown(x: Node, more: tuple[int, ...]) -> Node:
+    return reshape(x, x.shape + more) if x.shape else x
+
+
 class Tiles:
     """One scope: axis values, tile dimensions, and what is already computed. Scopes nest as loops
     do."""
@@ -98,6 +102,11 @@ class Tiles:
         self.values: dict[Axis, Node] = {**(parent.values if parent else {}), **values}
         self.local: dict[Node, Node] = dict(parent.local) if parent else {}
         self._memo: dict[int, Node] = dict(parent._memo) if parent else {}
+        if parent and 0 < len(parent.tile_axes) < len(tile_axes):
+            # What is known of tiles has one element along further axes.
+            more = (1,) * (len(tile_axes) - len(parent.tile_axes))
+            self.local = {n: _grown(x, more) for n, x in self.local.items()}
+            self._memo = {e: _grown(x, more) for e, x in self._memo.items()}
         self.holding: frozenset[Guard] = parent.holding if parent else frozenset()
         """Guards that hold for every element."""
 
