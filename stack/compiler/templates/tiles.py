@@ -102,9 +102,10 @@ class Tiles:
         self.values: dict[Axis, Node] = {**(parent.values if parent else {}), **values}
         self.local: dict[Node, Node] = dict(parent.local) if parent else {}
         self._memo: dict[int, Node] = dict(parent._memo) if parent else {}
-        if parent and 0 < len(parent.tile_axes) < len(tile_axes):
+        above = parent.tile_axes if parent else ()
+        if above and len(above) < len(tile_axes) and tile_axes[: len(above)] == above:
             # What is known of tiles has one element along further axes.
-            more = (1,) * (len(tile_axes) - len(parent.tile_axes))
+            more = (1,) * (len(tile_axes) - len(above))
             self.local = {n: _grown(x, more) for n, x in self.local.items()}
             self._memo = {e: _grown(x, more) for e, x in self._memo.items()}
         self.holding: frozenset[Guard] = parent.holding if parent else frozenset()
