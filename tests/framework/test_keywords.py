@@ -44,7 +44,7 @@ OF_SHAPE = {
     ("base", "rate"),
     ("y", "log_abs_det_jacobian"),
     ("name", "state_at_first"),
-    ("steps", "numbers_at"),
+    ("group", "numbers_of"),
     ("_", "step"),
     ("shard", "advance"),
     ("func", "__init__"),

@@ -193,6 +193,23 @@ def test_counts_that_differ_are_copied(through, draw_floats):
     same(mine, theirs)
 
 
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "Adamax", "RAdam", "NAdam"])
+def test_who_goes_on_from_a_state_goes_on_to_the_bit(kind, draw_floats):
+    """Corrections that were kept by a recurrence differed from those of the count in a last bit."""
+    mine, theirs = twins(draw_floats)
+    ours = getattr(optim, kind)(mine, lr=0.01)
+    for step in range(40):
+        with ht.no_grad():
+            other = [ht.tensor(p.numpy()).requires_grad_() for p in mine]
+        again = getattr(optim, kind)(other, lr=0.01)
+        again.load_state_dict(ours.state_dict())
+        missing = {1} if 20 <= step < 23 else ()
+        set_gradients(mine, theirs, step, missing), set_gradients(other, theirs, step, missing)
+        ours.step(), again.step()
+        for p, q in zip(mine, other, strict=True):
+            np.testing.assert_array_equal(p.numpy(), q.numpy(), err_msg=f"step {step + 1}")
+
+
 @pytest.mark.parametrize("history", [2, 100])
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs_finds_the_same_way_down(search, history):
@@ -381,8 +398,8 @@ def test_one_request_updates_all_parameters(draw_floats, engine):
     set_gradients(mine, theirs, 1)
     optimizer.step()
     ht.realize(*mine)
-    # flat parameters, two moments, the step count and two bias corrections
-    assert engine.nodes_run == [6]
+    # flat parameters, two moments and the step count
+    assert engine.nodes_run == [4]
 
 
 def test_a_captured_step_leaves_parameters_parts_of_one_array(draw_floats):

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand, as_node
-from stack.framework.optim.optimizer import Optimizer, Shard
+from stack.framework.optim.optimizer import Group, Optimizer, Shard
 
 Betas = tuple[float, float]
 
 
 class Moments(Optimizer):
-    """Keeps m and v, the running means of d and of d * d, and 1 - beta^t of each beta, where d is
-    the gradient plus weight_decay * p (or, decoupled, p is multiplied by 1 - lr * weight_decay)."""
+    """Keeps m and v, the running means of d and of d * d, where d is the gradient plus weight_decay
+    * p (or, decoupled, p is multiplied by 1 - lr * weight_decay)."""
 
     state_names: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
     schedulable: tuple[tuple[str, int | None], ...] = (("betas", 0), ("betas", 1))
-
-    def numbers_at(self, steps: float) -> dict[Hashable, float]:
-        each = {b for pair in self.setting("betas") for b in pair}
-        return {b: -math.expm1(steps * math.log(b)) if b else float(steps > 0) for b in each}
-
-    def advance(self, shard: Shard) -> dict[Hashable, Node]:
-        # 1 - beta^t, kept by its recurrence because 1 - 0.999 loses four digits in float32.
-        return {
-            b: e.add(e.mul(shard.numbers[b].node, b), 1 - b)
-            for b in shard.numbers
-            if isinstance(b, float | int)
-        }
 
     def correction(self, shard: Shard, which: int) -> list[Node]:
         """1 - beta^t for every group's beta of that number, in the form of the count."""
@@ -66,10 +54,16 @@ def _rest(beta: Operand) -> Operand:
 
 
 def _left(shard: Shard, beta: Operand) -> Node:
-    """1 - beta^t."""
-    if not isinstance(beta, Node) and beta in shard.numbers:
-        return shard.number(beta)
-    return e.sub(1.0, e.pow(as_node(beta, DType.F32), shard.count))
+    """1 - beta^t, of the count alone, so that who goes on from a count has it to the bit; by
+    expm1, because 1 - 0.999 loses four digits in float32."""
+    if isinstance(beta, Node):
+        return g.neg(g.expm1(g.mul(shard.count, g.log(as_node(beta, DType.F32)))))
+    return g.neg(g.expm1(_power(shard, beta)))
+
+
+def _power(shard: Shard, beta: float) -> Node:
+    """log beta^t."""
+    return e.mul(shard.count, math.log(beta) if beta else -math.inf)
 
 
 def quotients(a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
@@ -196,6 +190,10 @@ class Adamax(Moments):
         return g.sub(value, g.mul(size, g.div(m, u))), {"exp_avg": m, "exp_inf": u}
 
 
+EXCESS_TERMS = 9
+"""Of e^y - 1 - y as a series down to y = -1: the next one is 7e-8 of it."""
+
+
 class RAdam(Moments):
     """Adam whose steps are scaled by how sure v is, and which takes m alone while v is not: Liu et
     al., https://arxiv.org/abs/1908.03265."""
@@ -227,42 +225,41 @@ class RAdam(Moments):
 
     schedulable = ()
 
-    # The length of the average, rho = 2 / (1 - b) - 1 - 2 t b^t / (1 - b^t), is the difference of
-    # numbers near 2000. With s = t (1 - b) - (1 - b^t), a sum of positive terms by its recurrence,
-    # it is 2 t - 1 - 2 s / ((1 - b) (1 - b^t)), in which float32 loses nothing.
-
-    def numbers_at(self, steps: float) -> dict[Hashable, float]:
-        numbers = super().numbers_at(steps)
-        for _, b in self.setting("betas"):
-            numbers["excess", b] = steps * (1 - b) - numbers[b]
-        return numbers
-
-    def advance(self, shard: Shard) -> dict[Hashable, Node]:
-        found = super().advance(shard)
-        for b in {pair[1] for pair in self.setting("betas")}:
-            before, excess = shard.numbers[b].node, shard.numbers["excess", b].node
-            found["excess", b] = g.add(excess, e.mul(before, 1 - b))
-        return found
-
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         spread = shard.spread
         value, d = self.decayed(shard, value, gradient)
         m, v = self.means(shard, d)
         sure, size, scale = [], [], []
         for rate, (a, b) in zip(self.rates(), self.setting("betas"), strict=True):
-            c, t = shard.number(b), shard.count
-            ratio = g.div(shard.number(("excess", b)), e.mul(c, 1 - b))
+            c, t = _left(shard, b), shard.count
+            ratio = g.div(_excess(shard, b), e.mul(c, 1 - b))
             rho, end = e.sub(e.mul(g.sub(t, ratio), 2.0), 1.0), 2 / (1 - b) - 1
             top = e.mul(e.mul(e.sub(rho, 4.0), e.sub(rho, 2.0)), end)
             squared = g.div(top, e.mul(rho, (end - 4) * (end - 2)))
             is_sure = e.gt(rho, 5.0)
             sure.append(e.where(is_sure, 1.0, 0.0))
             scale.append(g.sqrt(e.mul(e.where(is_sure, squared, 1.0), c)))
-            size.append(e.div(rate, shard.number(a)))
+            size.append(e.div(rate, _left(shard, a)))
         bottom = g.add(g.sqrt(v), spread.vector(self.setting("eps")))
         rated = g.div(g.mul(m, shard.vector(scale)), bottom)
         step = g.where(e.gt(shard.vector(sure), 0.0), rated, m)
         return g.sub(value, g.mul(shard.vector(size), step)), {"exp_avg": m, "exp_avg_sq": v}
+
+
+def _excess(shard: Shard, beta: float) -> Node:
+    """s = t (1 - beta) - (1 - beta^t).
+
+    The length of RAdam's average, rho = 2 / (1 - beta) - 1 - 2 t beta^t / (1 - beta^t), is the
+    difference of numbers near 2000. It is 2 t - 1 - 2 s / ((1 - beta) (1 - beta^t)), and with y =
+    log beta^t s is t (1 - beta + log beta) + (e^y - 1 - y), in which float32 loses little."""
+    if not beta:
+        return e.sub(shard.count, 1.0)
+    y = _power(shard, beta)
+    near: Operand = 0.0
+    for k in range(EXCESS_TERMS + 1, 1, -1):
+        near = e.add(e.mul(y, near), 1 / math.factorial(k))
+    beyond = g.where(e.gt(y, -1.0), e.mul(g.mul(y, y), near), g.sub(g.expm1(y), y))
+    return g.add(e.mul(shard.count, 1 - beta + math.log(beta)), beyond)
 
 
 class NAdam(Moments):
@@ -299,24 +296,20 @@ class NAdam(Moments):
 
     schedulable = ()
 
-    def _kinds(self) -> set[tuple[str, float, float]]:
-        pairs = zip(self.setting("betas"), self.setting("momentum_decay"), strict=True)
-        return {("product", b, psi) for (b, _), psi in pairs}
+    def numbers_of(self, group: Group) -> dict[str, Hashable]:
+        return {"mu_product": (group["betas"][0], group["momentum_decay"])}
 
-    def numbers_at(self, steps: float) -> dict[Hashable, float]:
-        numbers = super().numbers_at(steps)
-        for kind in self._kinds():
-            each = (
-                kind[1] * (1 - 0.5 * math.pow(0.96, t * kind[2])) for t in range(1, int(steps) + 1)
-            )
-            numbers[kind] = math.prod(each)
-        return numbers
+    def number_at(self, key: Hashable, steps: float) -> float:
+        beta, psi = cast("tuple[float, float]", key)
+        each = (beta * (1 - 0.5 * math.pow(0.96, t * psi)) for t in range(1, int(steps) + 1))
+        return math.prod(each)
 
     def advance(self, shard: Shard) -> dict[Hashable, Node]:
-        found = super().advance(shard)
-        for kind in self._kinds():
-            mu = _mu_node(kind[1], kind[2], shard.steps.node)
-            found[kind] = g.mul(shard.numbers[kind].node, mu)
+        found: dict[Hashable, Node] = {}
+        for key in shard.numbers:
+            beta, psi = cast("tuple[float, float]", key)
+            mu = _mu_node(beta, psi, shard.steps.node)
+            found[key] = g.mul(shard.numbers[key].node, mu)
         return found
 
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
@@ -328,7 +321,7 @@ class NAdam(Moments):
             self.rates(), self.setting("betas"), self.setting("momentum_decay"), strict=True
         )
         for rate, (b, _), psi in settings:
-            product, t = shard.number(("product", b, psi)), shard.count
+            product, t = shard.number((b, psi)), shard.count
             mu, following = _mu_node(b, psi, t), _mu_node(b, psi, e.add(t, 1.0))
             now.append(g.div(e.mul(rate, e.sub(1.0, mu)), e.sub(1.0, product)))
             ahead.append(g.div(e.mul(rate, following), e.sub(1.0, g.mul(product, following))))

@@ -56,7 +56,7 @@ for `differentiable=True`, which is refused."""
 class Shard:
     """Parameters of one element type and device that were given together: their flat array, state
     of the same layout by name, and for each parameter the number of its steps, and numbers that
-    follow from it.
+    change with it.
 
     `together` are the parameters that all steps so far have moved, where no step has moved another
     one: their counts are equal, and one number serves them all. It is () before the first step, and
@@ -70,9 +70,10 @@ class Shard:
         self.indices = [i for i, _, _ in members]
         self.flat = FlatParameters([p for _, _, p in members])
         self.layout = self.flat.layout
-        cell, groups = self.flat.cell, [group for _, group, _ in members]
-        self.spread = GroupSpread.of(self.layout.starts, self.layout.size, groups, cell.dtype)
-        self.by_member = GroupSpread.of(range(len(groups)), len(groups), groups, DType.F32)
+        cell, self.groups = self.flat.cell, [group for _, group, _ in members]
+        starts, count = self.layout.starts, len(self.groups)
+        self.spread = GroupSpread.of(starts, self.layout.size, self.groups, cell.dtype)
+        self.by_member = GroupSpread.of(range(count), count, self.groups, DType.F32)
         self.state = {}
         for name in names:
             state = Tensor(g.full((self.layout.size,), 0, cell.dtype), cell.device)
@@ -120,7 +121,7 @@ class Shard:
             changed()
 
     def set_counts(self, counts: Sequence[float], numbers: Mapping[Hashable, Any]) -> None:
-        """Each parameter has moved so often, from which its numbers follow."""
+        """Each parameter has moved so often, and these are its numbers."""
         device = self.steps.device
         rebind(self.steps, tensor(np.asarray(counts, np.float32), device=device).node)
         for key, values in numbers.items():
@@ -140,7 +141,7 @@ class Shard:
         return self._one(self.steps)
 
     def number(self, key: Hashable) -> Node:
-        """A number that follows from the count, in the same form."""
+        """A number that changes with the count, in the same form."""
         return self._one(self.numbers[key])
 
     def _one(self, each: Tensor) -> Node:
@@ -232,6 +233,11 @@ class _TapedStep:
         ]
 
 
+def _member(each: Tensor, at: int) -> Tensor:
+    """One parameter's entry."""
+    return Tensor(g.reshape(g.slice(each.node, (at,), (at + 1,)), ()), each.device).detach()
+
+
 def _either(flag: Node, one: Node, other: Node) -> Node:
     """One value where a 0-d flag is set, else the other."""
     return g.where(g.broadcast(flag, one.shape), one, other)
@@ -293,10 +299,18 @@ class Optimizer:
         """What a state has in each place before the first step."""
         return 0.0
 
-    def numbers_at(self, steps: float) -> dict[Hashable, float]:
-        """The numbers that a shard keeps for a parameter, after so many steps; `advance` gives
-        those of the next step on the device."""
+    def numbers_of(self, group: Group) -> dict[str, Hashable]:
+        """The numbers beside the count that a shard keeps for each parameter of a group, by their
+        names in its state."""
         return {}
+
+    def number_at(self, key: Hashable, steps: float) -> float:
+        """Such a number after so many steps; `advance` gives that of the next step on the
+        device."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no numbers")
+
+    def _number_keys(self) -> set[Hashable]:
+        return {key for group in self.param_groups for key in self.numbers_of(group).values()}
 
     def advance(self, shard: Shard) -> dict[Hashable, Node]:
         """The numbers of every parameter after the step that its count now names."""
@@ -540,7 +554,8 @@ class Optimizer:
         with ExitStack() as whole:
             for division in _divisions_of(p for _, _, p in members):
                 whole.enter_context(division.taken())
-            made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
+            numbers = {key: self.number_at(key, 0) for key in self._number_keys()}
+            made = [Shard(parts, self.state_names, numbers) for parts in placed.values()]
             for shard in made:
                 governing[shard.steps.serial] = self
                 for name, cell in shard.state.items():
@@ -584,8 +599,9 @@ class Optimizer:
         for shard in self.shards:
             for at, i in enumerate(shard.indices):
                 parts = {n: view(s, shard.layout, at).detach() for n, s in shard.state.items()}
-                step = g.reshape(g.slice(shard.steps.node, (at,), (at + 1,)), ())
-                state[i] = {"step": Tensor(step, shard.steps.device).detach(), **parts}
+                numbers = self.numbers_of(self.param_groups[shard.groups[at]])
+                each = {"step": shard.steps} | {n: shard.numbers[k] for n, k in numbers.items()}
+                state[i] = {n: _member(t, at) for n, t in each.items()} | parts
         groups, first = [], 0
         for group in self.param_groups:
             plain = {
@@ -648,10 +664,16 @@ class Optimizer:
                     for k, v in kept.items()
                 }
         for shard in self.shards:
-            counts = [float(parts.get(i, {}).get("step", 0)) for i in shard.indices]
-            after = {count: self.numbers_at(count) for count in counts}
-            keys = after[counts[0]]
-            shard.set_counts(counts, {key: [after[c][key] for c in counts] for key in keys})
+            own = [parts.get(i, {}) for i in shard.indices]
+            counts = [float(part.get("step", 0)) for part in own]
+            numbers = {
+                key: [self.number_at(key, count) for count in counts] for key in self._number_keys()
+            }
+            for at, (k, part) in enumerate(zip(shard.groups, own, strict=True)):
+                for name, key in self.numbers_of(self.param_groups[k]).items():
+                    if name in part:
+                        numbers[key][at] = float(part[name])
+            shard.set_counts(counts, numbers)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
