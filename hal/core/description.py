@@ -211,7 +211,11 @@ class DeviceInfo:
     fingerprints may share compiled programs); `formats` lists accepted program formats, preferred
     first; `dtypes` maps each element type usable in kernels to its peak rate in operations/s (0:
     works, rate unknown); `declared` holds measured or vendor-declared performance, in the units and
-    by the method of `PERFORMANCE`; `facts` whatever else `hal info` should show.
+    by the method of `PERFORMANCE`; `facts` whatever else `hal info` should show. `scale` is the
+    function by which a program in the first of `formats` multiplies the float32 numbers of a vector
+    register by powers of two, rounding once, "" where none does: it takes the numbers, the powers
+    as whole float32, the numbers again for lanes that are not chosen, a bit for each lane, and 4
+    (as i32), and gives the products.
     """
 
     name: str
@@ -226,6 +230,7 @@ class DeviceInfo:
     formats: tuple[str, ...]
     features: frozenset[Feature]
     matrix_units: tuple[MatrixUnit, ...] = ()
+    scale: str = ""
     links: tuple[Link, ...] = ()
     declared: Mapping[str, float] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -29,6 +29,7 @@ _FIELDS: Mapping[str, type] = {
     "formats": tuple,
     "features": frozenset,
     "matrix_units": tuple,
+    "scale": str,
     "links": tuple,
     "declared": Mapping,
     "facts": Mapping,

@@ -22,7 +22,7 @@ def target_of(info: DeviceInfo) -> str:
     """A digest of what the compiler may know of a device, and of the compiler's own source."""
     on_mesh = info.limits.mesh != (1, 1)  # there the rates decide on blocks; elsewhere they vary
     rates = [(dtype.short, rate if on_mesh else None) for dtype, rate in info.dtypes.items()]
-    facts = (info.limits, units(info), info.formats, info.spaces, sorted(rates))
+    facts = (info.limits, units(info), info.scale, info.formats, info.spaces, sorted(rates))
     text = f"{info.fingerprint}\n{_toolchain()}\n{facts!r}"
     return hashlib.sha256(text.encode()).hexdigest()
 

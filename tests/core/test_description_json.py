@@ -57,6 +57,7 @@ infos = st.builds(
     matrix_units=many(
         st.builds(MatrixUnit, counts, counts, counts, dtypes, dtypes, st.none() | dtypes)
     ),
+    scale=names,
     links=many(st.builds(Link, names, names, rates, rates)),
     declared=st.dictionaries(names, rates),
     facts=st.dictionaries(names, names),

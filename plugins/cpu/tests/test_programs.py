@@ -127,6 +127,11 @@ def test_the_dots_that_the_processor_has_are_known_and_no_others(open_cpu):
         assert jit.is_known(text) is (f"llvm.x86.{name}" in calls)
 
 
+def test_the_powers_of_two_that_the_processor_has_are_known(open_cpu):
+    text = ENTRY.format(body="  %x = call i64 @llvm.x86.avx512.mask.scalef.ps.512()")
+    assert jit.is_known(text) is bool(open_cpu().describe().scale)
+
+
 @pytest.mark.parametrize(("size", "fixed"), [("16", True), ("%b", False)])
 def test_tile_registers_are_known_where_they_are_and_their_sizes_numbers(open_cpu, size, fixed):
     """LLVM ends the process where it cannot tell a size."""

@@ -19,7 +19,7 @@ from hal.tile.node import Node, node, rebuild
 from hal.tile.numeric import bounds, constant, quiet
 from hal.tile.ops import BINARY, COMPARE, UNARY
 from hal.tile.walk import map_nodes
-from stack.compiler.text.math import FUNCTIONS, erf_and_one
+from stack.compiler.text.math import FUNCTIONS, erf_and_one, scaled_exp
 
 SATURATION = "saturation"
 """A format that has it prints every cast of a float to an integer."""
@@ -30,10 +30,16 @@ HALVES = "halves"
 EXTREMES = "extremes"
 """A format that has it prints the minimum and the maximum of floats, NaN where one is."""
 
+SCALE = "scale"
+"""A format that has it prints `scale`, which no kernel has: a float of 32 bits times 2 to the power
+of another, which is whole, rounded once."""
+
 
 def definition(n: Node, has: Collection[str] = ()) -> Node | None:
     """The value of a node by simpler operations; None for what is primitive to a format that `has`
     these operations beside what every machine has."""
+    if n.op == "exp" and n.dtype is DType.F32 and SCALE in has:
+        return scaled_exp(*n.srcs)
     if is_written_out(n, has):
         return FUNCTIONS[n.op](*n.srcs)
     rule = _RULES.get(n.op)

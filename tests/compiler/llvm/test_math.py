@@ -4,17 +4,24 @@ types."""
 from __future__ import annotations
 
 import math
+import platform
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
 from hal.tile.build import Builder, add, binary, mul, program_id, unary
-from hal.tile.numeric import NUMPY
+from hal.tile.evaluate import Instance, value_of
+from hal.tile.kernel import Kernel
+from hal.tile.node import Type, node, toposort
+from hal.tile.numeric import NUMPY, quiet
 from hal.tile.ops import TRANSCENDENTAL
-from stack.compiler.text.math import ULP
-from tests.compiler.llvm.machine import run
+from stack.compiler.text.llvm import render
+from stack.compiler.text.math import ULP, scaled_exp
+from tests.compiler.llvm.machine import assembly, host_features, info, run
 
 WIDTH = 64
 _FINITE = [0, 1, 0.5, 2, 3, 2.5, 1e-45, 3e38]
@@ -84,6 +91,53 @@ def test_error_where_functions_bend(name: str) -> None:
         error = ulps(got, REFERENCE[name](x.astype(np.float64)))
     assert error <= ULP[name]
     assert error > ULP[name] / 3  # what is stated is not far from what was measured
+
+
+X86_SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
+SCALING = replace(info(64), scale=X86_SCALE)
+
+
+def test_exp_times_a_power_of_two() -> None:
+    x = np.concatenate([every(16001), padded(np.linspace(-104, 89, 60_000).astype(np.float32))])
+    root = scaled_exp(node("var", Type(x.shape, DType.F32), id=0))
+    (var,) = (n for n in toposort((root,)) if n.op == "var")
+    assert root.op == "scale"
+    with quiet():
+        given = Instance("k", (), (), {}, {}, {var: x})
+        value, power = (value_of(given, n) for n in root.srcs)
+        np.testing.assert_array_equal(power[~np.isnan(x)], np.rint(power[~np.isnan(x)]))
+        whole = np.where(np.isnan(x), 0, power).astype(np.int32)
+        assert ulps(np.ldexp(value, whole), np.exp(x.astype(np.float64))) <= 1.0
+
+
+@pytest.mark.skipif(not host_features().get("avx512f"), reason="the processor has no AVX-512")
+@pytest.mark.parametrize("width", [1, 5, 8, 32, 64, 72])
+def test_exp_by_the_function_that_a_device_names(width: int) -> None:
+    x = every(160001)
+    x = np.ascontiguousarray(np.pad(x, (0, -x.size % width)))
+    got = np.zeros_like(x)
+    run(_exponentials(width), (x.size // width,), {"y": got, "x": x}, device=SCALING)
+    with np.errstate(all="ignore"):
+        assert ulps(got, np.exp(x.astype(np.float64))) <= 1.0
+    whole = np.zeros_like(padded(x))
+    run(_exponentials(WIDTH), (whole.size // WIDTH,), {"y": whole, "x": padded(x)}, device=SCALING)
+    np.testing.assert_array_equal(got.view(np.int32), whole[: got.size].view(np.int32))
+
+
+def test_the_function_that_a_device_names_is_an_instruction() -> None:
+    if not re.match("x86_64|AMD64", platform.machine()):
+        pytest.skip("for other processors there is no such function")
+    kernel = _exponentials(WIDTH)
+    assert assembly(render(kernel, SCALING), "avx512f").count("vscalefps") == WIDTH // 16
+    assert X86_SCALE not in render(kernel, info(64)).text
+
+
+def _exponentials(width: int) -> Kernel:
+    b = Builder("function")
+    start = mul(program_id(), width)
+    source, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, writes=True)
+    b.store(y, start, unary("exp", b.load(source, start, (width,), (1,))), (1,))
+    return b.kernel()
 
 
 def test_erf_and_one() -> None:

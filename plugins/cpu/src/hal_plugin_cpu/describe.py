@@ -47,6 +47,8 @@ _WIDTHS = {
 """(bytes of a vector register, number of them) by the first of these features that the processor
 has."""
 
+_SCALE = "llvm.x86.avx512.mask.scalef.ps.512"
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -102,6 +104,7 @@ def describe(shape: Shape, processor: Processor) -> DeviceInfo:
         formats=FORMATS,
         features=FEATURES,
         matrix_units=_matrix_units(shape.threads),
+        scale=_SCALE if lib.hc_has_unit(lib.HC_SCALE) else "",
         links=tuple(
             Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
         ),

@@ -24,7 +24,7 @@ from stack.compiler.text.llvm.choices import words_of
 from stack.compiler.text.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.math import FUNCTIONS
-from stack.compiler.text.primitive import definition
+from stack.compiler.text.primitive import SCALE, definition
 
 
 @cache
@@ -73,6 +73,9 @@ class Environment:
     asked: Set[Load] = frozenset()
 
 
+_STEPS = ELEMENTWISE | {SCALE}
+
+
 def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:
     """The elementwise operations of an expression, each after those that it needs."""
     stack, seen = [(root, False)], set()
@@ -80,7 +83,7 @@ def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[No
         n, ready = stack.pop()
         if ready:
             yield n
-        elif n.op in ELEMENTWISE and n not in seen:
+        elif n.op in _STEPS and n not in seen:
             seen.add(n)
             stack.append((n, True))
             simpler = definition(n)
@@ -100,7 +103,8 @@ class TileValues:
     """The values of tile nodes, with one rule for each operator.
 
     `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
-    than a piece. `unit_of` gives the matrix unit that computes a product.
+    than a piece. `unit_of` gives the matrix unit that computes a product, `scale` is the function
+    that multiplies by powers of two (`DeviceInfo.scale`), "" where there is none, and how many.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class TileValues:
         piece_rules: Mapping[str, Rule],
         element_rules: Mapping[str, Rule],
         unit_of: Callable[[Node], MatrixUnit | None] = lambda _: None,
+        scale: tuple[str, int] = ("", 0),
     ) -> None:
         self.out = out
         self.lanes = lanes
@@ -119,6 +124,8 @@ class TileValues:
         self.interleave = interleave
         self.env = Environment()
         self.unit_of = unit_of
+        self.scale = scale
+        self._has = HAS | {SCALE} if scale[0] else HAS
         self._piece_rules = piece_rules
         self._element_rules = element_rules
         self._pieces: dict[Node, dict[int, str]] = {}
@@ -193,7 +200,7 @@ class TileValues:
         if n.op not in FUNCTIONS:
             return None
         if n not in self._definitions:
-            self._definitions[n] = definition(n, HAS)
+            self._definitions[n] = definition(n, self._has)
         return self._definitions[n]
 
     def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:

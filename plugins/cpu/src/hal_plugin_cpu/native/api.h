@@ -117,8 +117,8 @@ int hc_call_done(hc_call *call, int rank);
 
 /* machine.c */
 double hc_fma_rate(int bits);
-enum { HC_DOT_BF16, HC_DOT_I8, HC_DOT_I8_256, HC_TILE_BF16, HC_TILE_F16, HC_TILE_I8 };
-int hc_has_dot(int unit);
+enum { HC_DOT_BF16, HC_DOT_I8, HC_DOT_I8_256, HC_TILE_BF16, HC_TILE_F16, HC_TILE_I8, HC_SCALE };
+int hc_has_unit(int unit);
 double hc_dot_rate(int unit);
 void *hc_symbol(const char *name);
 

@@ -107,7 +107,7 @@ static double vectors_per_s(int *nbytes) {
     return best_of_three(wide ? fma_512 : fma_256);
 }
 
-int hc_has_dot(int unit) {
+int hc_has_unit(int unit) {
     switch (unit) {
     case HC_DOT_BF16: return __builtin_cpu_supports("avx512bf16") != 0;
     case HC_DOT_I8: return __builtin_cpu_supports("avx512vnni") != 0;
@@ -115,6 +115,7 @@ int hc_has_dot(int unit) {
     case HC_TILE_BF16: return has_tiles(TILE_BF16, 0);
     case HC_TILE_F16: return has_tiles(0, TILE_F16);
     case HC_TILE_I8: return has_tiles(TILE_I8, 0);
+    case HC_SCALE: return __builtin_cpu_supports("avx512f") != 0;
     default: return 0;
     }
 }
@@ -132,7 +133,7 @@ static double dots_per_s(int unit) {
 }
 #else
 static double vectors_per_s(int *nbytes) { return *nbytes = 0; }
-int hc_has_dot(int unit) { return 0 * unit; }
+int hc_has_unit(int unit) { return 0 * unit; }
 static double dots_per_s(int unit) { return 0 * unit; }
 #endif
 
@@ -145,7 +146,7 @@ double hc_fma_rate(int bits) {
 }
 
 /* Instructions of that kind per second of one core, measured in the same way; 0: it has none. */
-double hc_dot_rate(int unit) { return hc_has_dot(unit) ? dots_per_s(unit) : 0; }
+double hc_dot_rate(int unit) { return hc_has_unit(unit) ? dots_per_s(unit) : 0; }
 
 /* The compiler's run-time calls for half precision, for code generated on processors without an instruction for
  * them. Half values travel in the low bits of an SSE register. */

@@ -33,10 +33,10 @@ static const char *const INTRINSICS[] = {
     "roundeven", "sin", "smax", "smin", "sqrt", "tanh", "trunc", "umax", "umin",
 };
 
-/* The instructions for products that the description names. LLVM ends the process for one that the processor lacks,
+/* The instructions for products and for powers of two that the description names. LLVM ends the process for one that the processor lacks,
  * and for one of tile registers whose size is no number. */
-typedef struct { const char *name; int feature, tiles; } dot;
-static const dot DOTS[] = {
+typedef struct { const char *name; int feature, tiles; } unit;
+static const unit UNITS[] = {
     {"llvm.x86.avx512bf16.dpbf16ps.512", HC_DOT_BF16, 0},
     {"llvm.x86.avx512.vpdpbusd.512", HC_DOT_I8, 0},
     {"llvm.x86.avx512.vpdpbusd.256", HC_DOT_I8_256, 0},
@@ -47,6 +47,7 @@ static const dot DOTS[] = {
     {"llvm.x86.tilezero.internal", HC_TILE_I8, 1},
     {"llvm.x86.tileloadd64.internal", HC_TILE_I8, 1},
     {"llvm.x86.tilestored64.internal", HC_TILE_I8, 1},
+    {"llvm.x86.avx512.mask.scalef.ps.512", HC_SCALE, 0},
 };
 static const char TILES[] = "x86_amx";
 
@@ -116,9 +117,9 @@ static int is_intrinsic(const char *name, int64_t n) {
     return 0;
 }
 
-static const dot *find_dot(const char *name, int64_t n) {
-    for (size_t i = 0; i < sizeof DOTS / sizeof *DOTS; i++)
-        if (n == (int64_t)strlen(DOTS[i].name) && !strncmp(name, DOTS[i].name, n)) return &DOTS[i];
+static const unit *find_unit(const char *name, int64_t n) {
+    for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS; i++)
+        if (n == (int64_t)strlen(UNITS[i].name) && !strncmp(name, UNITS[i].name, n)) return &UNITS[i];
     return NULL;
 }
 
@@ -136,10 +137,10 @@ static int read_name(reader *r) {
     while (r->at < r->end && in_name(*r->at)) r->at++;
     int64_t n = r->at - name;
     if (name[-1] == '%' && r->size_next) return HC_VET_RISKY;
-    const dot *found = find_dot(name, n);
+    const unit *found = find_unit(name, n);
     if (found) {
         r->in_tiles = found->tiles;
-        return hc_has_dot(found->feature) ? HC_VET_KNOWN : HC_VET_RISKY;
+        return hc_has_unit(found->feature) ? HC_VET_KNOWN : HC_VET_RISKY;
     }
     if (n >= 5 && !strncmp(name, "llvm.", 5) && !is_intrinsic(name, n)) return HC_VET_RISKY;
     return n > 0 ? HC_VET_KNOWN : HC_VET_RISKY;
@@ -163,7 +164,7 @@ static int read_word(reader *r) {
     if (n == 6 && !strncmp(word, "alloca", 6)) r->in_alloca = 1;
     r->size_next = r->in_tiles && n == 3 && !strncmp(word, "i16", 3);
     if (n == (int64_t)strlen(TILES) && !strncmp(word, TILES, n))
-        return hc_has_dot(HC_TILE_I8) ? HC_VET_KNOWN : HC_VET_RISKY;
+        return hc_has_unit(HC_TILE_I8) ? HC_VET_KNOWN : HC_VET_RISKY;
     if (is_integer(word, n)) return is_small_integer(word, n) ? HC_VET_KNOWN : HC_VET_RISKY;
     return level_of(word, n);
 }
