@@ -82,6 +82,11 @@ class Captured:
     sizes: Mapping[str, float] = field(default_factory=dict)
     """What the symbols of its sizes are in this call."""
 
+    @property
+    def may_end(self) -> bool:
+        """Whether there is anything by which `holds` could become false."""
+        return self.flags.are_any or self.generators is not None
+
     def holds(self) -> bool:
         """Whether this thread would trace the same now."""
         return self.flags.hold() and (self.generators is None or self.generators is here.generators)

@@ -17,6 +17,10 @@ class Flags:
         self._read = [(weakref.ref(of), name, value) for (_, name), (of, value) in read.items()]
         self._seen = -1
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._read)
+
     def hold(self) -> bool:
         """Whether a trace would read the same now. It looks only after something has changed."""
         seen = newest_change()

@@ -9,7 +9,7 @@ import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
@@ -114,7 +114,7 @@ def jit(
     return Jitted(function, dynamic, memory, host_memory)
 
 
-class Jitted(Generic[P, R]):
+class Jitted(walk.Captured, Generic[P, R]):
     """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
     def __init__(
@@ -142,11 +142,12 @@ class Jitted(Generic[P, R]):
         _functions.add(self)
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._usual is not None and not kwargs:
-            found = walk.replay(self._usual, args)
-            if found is not NotImplemented:
-                return cast("R", found)
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """A call for which there is no usual way."""
         if under_way and tracing() is not None:
             return self._function(*args, **kwargs)
         given: list[Any] = []
@@ -394,9 +395,9 @@ def _value(x: Any) -> Any:
 
 
 Usual = tuple[Any, ...]
-"""What `replay` of the recorder takes: the kinds of arguments, the modes, whether the plan holds,
-the plan, its sources, the device, the number of results and what makes one value of them (None
-where they are one tensor)."""
+"""What the recorder needs for a quick call: the kinds of arguments, the modes, what tells
+whether the plan holds (None where it always does), the plan, its sources, the device, the number of
+results and what makes one value of them (None where they are one tensor)."""
 
 
 def _usual(captured: Captured, args: Sequence[Any], parts: list[Any]) -> Usual | None:
@@ -417,8 +418,8 @@ def _usual(captured: Captured, args: Sequence[Any], parts: list[Any]) -> Usual |
     kinds = tuple(zip(facts[::3], facts[1::3], facts[2::3], strict=True))
     whole = None if captured.results is LEAF else partial(unflatten, captured.results)
     return (
-        *(kinds, modes_then, captured.holds, plan, (*captured.sources, *numbers)),
-        *(captured.device, captured.result_count, whole),
+        *(kinds, modes_then, captured.holds if captured.may_end else None, plan),
+        *((*captured.sources, *numbers), captured.device, captured.result_count, whole),
     )
 
 

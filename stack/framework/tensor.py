@@ -21,6 +21,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
+from hal.core.values import Region
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import dtypes, modes, store
@@ -66,12 +67,14 @@ from stack.framework.recorded import CellTape, recordable, tape_of
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
+from stack.memory.slabs import SlabBlock
 from stack.recorder import _walk as walk
 from stack.recorder import kin
 from stack.recorder import tape as tapes
 from stack.recorder.tape import Named, read, same
 from stack.recorder.window import Window
 from stack.runtime.array import Array
+from stack.runtime.memory import Life
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -1567,21 +1570,22 @@ walk.bind(
         "DType": DType,
         "Inference": kin.Inference,
         "Kin": kin.Kin,
+        "Life": Life,
         "Link": Link,
         "Listed": tapes.Listed,
         "Move": Move,
         "Node": Node,
         "Point": tapes.Point,
+        "Region": Region,
         "Scalar": kin.Scalar,
+        "SlabBlock": SlabBlock,
         "Tape": tapes.Tape,
         "Tensor": Tensor,
         "Type": Type,
         "Window": Window,
-        "arrays": vars(store.arrays)["data"],
+        "arrays": store.arrays,
         "autocast": autocast_dtype,
         "engines": engines,
-        "forget_array": vars(store.arrays)["_remove"],
-        "forget_owner": vars(owners)["_remove"],
         "grad_mode": grad_enabled,
         "here": here,
         "leaf_slots": store.leaf_slots,
@@ -1590,7 +1594,7 @@ walk.bind(
         "no_hooks": NO_HOOKS,
         "note_window": note_window,
         "number_key": tapes.number_key,
-        "owners": vars(owners)["data"],
+        "owners": owners,
         "read": tapes.read,
         "recordable": recordable,
         "serials": serials,

@@ -65,14 +65,15 @@ class Pool:
         self._returned: deque[PoolBlock] = deque()
         self._reserved = self._allocated = self._peak = self._peak_reserved = 0
         self._raw_allocations = self._requests = self._misses = 0
+        self._again = 0
+        """Requests that the recorder met itself, by what came back first."""
 
     def allocate(self, nbytes: int, label: str) -> PoolBlock:
         """A block of at least `nbytes` (at least one granule), aligned to the device's granularity.
 
         Raises OutOfMemory saying how much was asked for, what is free and who holds the rest.
         """
-        step = self._small.alignment
-        wanted = max(-(-nbytes // step), 1) * step
+        wanted = self.rounded(nbytes)
         with self._lock:
             self._requests += 1
             block = self._drain(wanted)
@@ -111,6 +112,11 @@ class Pool:
                 text += "; the largest holders: " + ", ".join(shown)
             raise OutOfMemory(text, nbytes, error.available, held) from error
 
+    def rounded(self, nbytes: int) -> int:
+        """The bytes of a block for so many."""
+        step = self._small.alignment
+        return max(-(-nbytes // step), 1) * step
+
     def draw_from(self, source: Source, processes: int) -> None:
         """Take the slabs to come from there: memory that so many processes map. Of several sources
         that of the most processes counts, of equal ones the first, whoever comes last; without one
@@ -146,7 +152,7 @@ class Pool:
     def stats(self) -> PoolStats:
         with self._lock:
             self._drain()
-            hits = self._requests - self._misses
+            hits = self._requests + self._again - self._misses
             return PoolStats(
                 self._reserved,
                 self._allocated,
@@ -188,15 +194,17 @@ class Pool:
         there is one: it stays in use, neither joined nor searched for, and its bytes may still be
         in caches."""
         kept: PoolBlock | None = None
-        while self._returned:
-            block = self._returned.popleft()
+        while True:
+            try:
+                block = self._returned.popleft()
+            except IndexError:
+                return kept
             if kept is None and block.nbytes == wanted:
                 kept = block
                 continue
             self._allocated -= block.nbytes
             # The size of a block is fixed while it is in use, so it still tells the class.
             self._slabs(block.nbytes).give(block)
-        return kept
 
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
         if self._sources:

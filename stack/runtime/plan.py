@@ -8,14 +8,14 @@ from typing import Protocol
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
-from hal.core.values import Point, Region, Waits
+from hal.core.values import Graph, Point, Region, Waits
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph
 from stack.memory.plan import Layout
 from stack.memory.pool import Pool
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
-from stack.runtime.memory import Arena
+from stack.runtime.memory import Arena, ArrayMemory
 from stack.runtime.recording import PlanStep, recorded
 from stack.runtime.resources import Resources
 from stack.runtime.segments import Meet, Regions, Replay, Segment
@@ -73,12 +73,13 @@ Straight = tuple[
     Stream,
     tuple[Type, ...],
     Pool,
-    tuple[tuple[int | None, Type, str, int], ...],
-    Callable[[Type, str, int], Array],
-    Callable[[Stream, Regions, Waits], None],
+    tuple[tuple[int | None, Type, str, int, int], ...],
+    ArrayMemory,
+    Graph,
+    Callable[[Regions], Sequence[Region]],
 ]
-"""The stream, the types of inputs, their memory, what outputs are made of, what makes them, and
-what submits the graph."""
+"""The stream, the types of inputs, their pool, what outputs are made of, what makes them, the
+graph, and what gives its slots."""
 
 
 def argument_nbytes(
@@ -99,10 +100,11 @@ class Outline:
         updates = dict(graph.updates)
         updated = [updates.get(i) for i in range(len(graph.outputs))]
         self.outputs = [
-            (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
+            (at, t, f"result {t}", t.nbytes, resources.memory.pool.rounded(t.nbytes))
+            for at, t in zip(updated, graph.outputs, strict=True)
         ]
         """Of each: the input whose array it is, if any, and what an array of its own would be."""
-        for _, type, label, _ in self.outputs:
+        for _, type, label, *_ in self.outputs:
             resources.memory.check_fits(type, label)
         self.updated = tuple([at for at in updated if at is not None])
         """The inputs that the plan writes in place."""
@@ -152,7 +154,7 @@ class Plan:
             resources, outline = self._resources, self._outline
             self.straight = (
                 *(resources.stream, tuple(outline.inputs), self._pool, tuple(outline.outputs)),
-                *(resources.memory.allocate, only.submit),
+                *(resources.memory, only.graph, only.chosen),
             )
         self._resources.memory.add_tenant(self)
         return placed
@@ -166,7 +168,7 @@ class Plan:
 
     @property
     def live_nbytes(self) -> int:
-        fresh = sum(nbytes for at, _, _, nbytes in self._outline.outputs if at is None)
+        fresh = sum(nbytes for at, _, _, nbytes, _ in self._outline.outputs if at is None)
         arguments = sum(t.nbytes for t in self._outline.inputs) + fresh
         return self._layout.live_nbytes + arguments
 
@@ -184,7 +186,7 @@ class Plan:
         regions = self._regions(inputs)
         allocate = resources.memory.allocate
         outputs: list[Array] = []
-        for at, type, label, nbytes in self._outline.outputs:
+        for at, type, label, nbytes, _ in self._outline.outputs:
             array = allocate(type, label, nbytes) if at is None else inputs[at]
             outputs.append(array)
             regions.append(array.region)

@@ -27,10 +27,10 @@ class Replay:
 
     def __init__(self, graph: Graph, slots: Sequence[BufferRange]) -> None:
         self.graph = graph
-        self._chosen = chosen(slots)
+        self.chosen = chosen(slots)
 
     def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
-        slots = self._chosen(regions)
+        slots = self.chosen(regions)
         stream.submitted(stream.device.replay(self.graph, slots, stream.timeline, waits))
 
 

@@ -1,6 +1,7 @@
 """What is compiled of the recorder does what its Python does: the same keys on the same tapes."""
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -12,6 +13,7 @@ import stack.framework.functional as F
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
 from stack.framework import devices, nn, store
 from stack.framework.cell import here
+from stack.framework.jit import Jitted
 from stack.framework.recorded import CellTape
 from stack.recorder import _walk as walk
 from stack.recorder.kin import Inference
@@ -44,7 +46,7 @@ def leave_to_python(monkeypatch):
     monkeypatch.setattr(walk, "write", lambda expression, x, place, value: False)
     monkeypatch.setattr(walk, "operate", CellTape.operated)
     monkeypatch.setattr(walk, "overwrite", CellTape.overwritten)
-    monkeypatch.setattr(walk, "replay", lambda usual, args: NotImplemented)
+    monkeypatch.setattr(Jitted, "__call__", Jitted._call)
 
 
 def recorded():
@@ -203,15 +205,21 @@ def test_what_no_stack_holds_is_left_to_python(way):
 @pytest.fixture
 def replayed(monkeypatch):
     """How many calls of captured functions needed no Python."""
-    counted, compiled = [], walk.replay
+    counted, asked, python = [], [], Jitted._call
 
-    def replay(usual, args):
-        found = compiled(usual, args)
-        if found is not NotImplemented:
+    def noted(self, *args, **kwargs):
+        asked.append(self)
+        return python(self, *args, **kwargs)
+
+    def call(self, *args, **kwargs):
+        before = len(asked)
+        found = walk.Captured.__call__(self, *args, **kwargs)
+        if len(asked) == before:
             counted.append(found)
         return found
 
-    monkeypatch.setattr(walk, "replay", replay)
+    monkeypatch.setattr(Jitted, "_call", noted)
+    monkeypatch.setattr(Jitted, "__call__", call)
     return counted
 
 
@@ -285,6 +293,58 @@ def test_a_captured_call_whose_plan_holds_no_memory_takes_it_again(engine, repla
     plans[0].plan.let_go()
     assert [add(x).tolist() for _ in range(3)] == [[2.0] * 4] * 3
     assert len(replayed) == 4
+
+
+def test_captured_calls_use_memory_that_came_back_again(engine, replayed):
+    """In turns, with blocks of other sizes among those that come back, and while somebody holds
+    what an earlier call gave."""
+    add = ht.jit(lambda x: x + 1)
+    both = ht.jit(lambda x: (x * 2, x.sum()))
+    x = ht.tensor(np.arange(4096, dtype=np.float32))
+    kept = [add(x), both(x)[0]]
+    del kept[0]
+    before = engine.pool.stats()
+    for i in range(20):
+        more, (twice, total) = add(x), both(x)
+        if i % 5 == 0:
+            kept += [more, twice]
+        assert more.tolist() == [*range(1, 4097)]
+        assert total.item() == 4096 * 4095 // 2
+    after = engine.pool.stats()
+    assert len(replayed) >= 36
+    assert after.raw_allocations == before.raw_allocations
+    assert after.cache_hits - before.cache_hits >= 60
+    for i, one in enumerate(kept):
+        np.testing.assert_array_equal(one.numpy(), x.numpy() + 1 if i % 2 else x.numpy() * 2)
+    used = engine.pool.stats().allocated_nbytes
+    del more, twice, total, one, kept[:], replayed[:]
+    gc.collect()
+    assert engine.pool.stats().allocated_nbytes <= used - 9 * 4096 * 4
+
+
+def test_a_captured_call_gives_no_block_to_two_threads(engine):
+    """Some ask for memory and some give it back, also in Python."""
+    add = ht.jit(lambda x: x + 1)
+    x = ht.tensor(np.arange(4096, dtype=np.float32))
+    add(x)
+    failed = []
+
+    def work(number):
+        mine = ht.tensor(np.full(4096, number, np.float32), device="walked:0")
+        for _ in range(200):
+            first, second = add(mine), add(mine)
+            if first.numpy()[17] != number + 1 or second.numpy()[-1] != number + 1:
+                failed.append(number)
+            engine.pool.stats()
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    blocks = [life().block for life in list(engine.memory._lives.values()) if life() is not None]
+    assert len(set(map(id, blocks))) == len(blocks)
 
 
 def test_a_captured_call_of_what_has_failed_says_why(engine, replayed):

@@ -46,8 +46,14 @@ static struct {
     Py_ssize_t attrs, op, srcs, type;
 } node;
 static struct {
-    Py_ssize_t pool, region, type, written;
+    Py_ssize_t block, failure, pool, readers, region, type, written;
 } array;
+static struct {
+    Py_ssize_t label, nbytes, region;
+} block;
+static struct {
+    Py_ssize_t nbytes;
+} region;
 
 static const struct {
     const char *kind, *name;
@@ -100,17 +106,23 @@ static const struct {
     {"Node", "op", &node.op},
     {"Node", "srcs", &node.srcs},
     {"Node", "type", &node.type},
+    {"Array", "block", &array.block},
+    {"Array", "failure", &array.failure},
     {"Array", "pool", &array.pool},
+    {"Array", "readers", &array.readers},
     {"Array", "region", &array.region},
     {"Array", "type", &array.type},
     {"Array", "written", &array.written},
+    {"SlabBlock", "label", &block.label},
+    {"SlabBlock", "nbytes", &block.nbytes},
+    {"SlabBlock", "region", &block.region},
+    {"Region", "nbytes", &region.nbytes},
 };
 
 /* What `bind` is given, by name. */
-static PyObject *Array, *Cell, *DType, *Link, *Listed, *Node, *Scalar, *Tensor, *Type, *Window, *arrays, *autocast,
-    *engines, *forget_array, *forget_owner, *grad_mode, *here, *leaf_slots, *mode_key, *moves, *no_hooks, *note_window,
-    *number_key, *owners, *read_window, *recordable, *serials, *stale, *store, *tape_of, *told_of, *under_way,
-    *write_window;
+static PyObject *Array, *Cell, *DType, *Life, *Link, *Listed, *Node, *Scalar, *Tensor, *Type, *Window, *autocast,
+    *engines, *grad_mode, *here, *leaf_slots, *mode_key, *moves, *no_hooks, *note_window, *number_key, *of_arrays,
+    *of_owners, *read_window, *recordable, *serials, *stale, *store, *tape_of, *told_of, *under_way, *write_window;
 static const struct {
     const char *name;
     PyObject **place;
@@ -118,6 +130,7 @@ static const struct {
     {"Array", &Array},
     {"Cell", &Cell},
     {"DType", &DType},
+    {"Life", &Life},
     {"Link", &Link},
     {"Listed", &Listed},
     {"Node", &Node},
@@ -125,11 +138,9 @@ static const struct {
     {"Tensor", &Tensor},
     {"Type", &Type},
     {"Window", &Window},
-    {"arrays", &arrays},
+    {"arrays", &of_arrays},
     {"autocast", &autocast},
     {"engines", &engines},
-    {"forget_array", &forget_array},
-    {"forget_owner", &forget_owner},
     {"grad_mode", &grad_mode},
     {"here", &here},
     {"leaf_slots", &leaf_slots},
@@ -138,7 +149,7 @@ static const struct {
     {"no_hooks", &no_hooks},
     {"note_window", &note_window},
     {"number_key", &number_key},
-    {"owners", &owners},
+    {"owners", &of_owners},
     {"read", &read_window},
     {"recordable", &recordable},
     {"serials", &serials},
@@ -150,6 +161,11 @@ static const struct {
     {"write", &write_window},
 };
 
+/* Of a `WeakKeyDictionary` of leaves: the values by references, and what is called with that of a leaf that ends. */
+static struct table {
+    PyObject *data, *forget;
+} arrays, owners;
+
 enum { MOST_OPERANDS = 1024 }; /* that the stack of a thread holds */
 enum { MOST = 4096 }; /* entries of each memory below */
 static PyObject *of_floats, *of_ints, *of_bools; /* the operands that numbers are, by number */
@@ -157,23 +173,32 @@ static PyObject *of_lengths; /* operations on lists, by how many values these ar
 static PyObject *throughs; /* windows through windows, by the addresses of both, which it holds */
 static PyObject *moves_near; /* `moves` by the addresses of types, with these */
 static PyObject *told; /* what `told` of kin tells of windows, by their addresses, with them */
-static PyObject *empty;
-static allocfunc allocate, allocate_node;
+static PyObject *empty, *one_more, *zero;
+static allocfunc allocate, allocate_array, allocate_node;
 static newfunc make_tuple;
 
-static PyObject *a_numbered, *a__last, *a__number, *a__stop, *a_acquire, *a_append, *a__appended, *a_dtype, *a_give,
-    *a_input, *a_is_float, *a__let_go, *a_lock, *a_overwritten, *a_put, *a_recordings, *a_release, *a_run, *a_slot, *a_start,
-    *a_step, *a_stop, *a_straight, *a_throttle, *a_through, *a_type, *a_value;
+static PyObject *a_numbered, *a__again, *a__last, *a__lives, *a__number, *a__returned, *a__stop, *a__usual, *a_acquire,
+    *a_allocate, *a_append, *a__appended, *a_block, *a__call, *a_device, *a_dtype, *a_give, *a_input, *a_is_float, *a__let_go,
+    *a_lock, *a_overwritten, *a_pool, *a_popleft, *a_put, *a_recordings, *a_region, *a_release, *a_replay, *a_run, *a_slot,
+    *a_start, *a_step, *a_stop, *a_straight, *a_throttle, *a_through, *a_timeline, *a_type, *a_value;
 static const struct {
     const char *text;
     PyObject **place;
 } words[] = {
     {"_numbered", &a_numbered},
+    {"_again", &a__again},
+    {"_call", &a__call},
     {"_last", &a__last},
+    {"_lives", &a__lives},
     {"_number", &a__number},
+    {"_returned", &a__returned},
     {"_stop", &a__stop},
+    {"_usual", &a__usual},
     {"acquire", &a_acquire},
+    {"allocate", &a_allocate},
     {"append", &a_append},
+    {"block", &a_block},
+    {"device", &a_device},
     {"_appended", &a__appended},
     {"dtype", &a_dtype},
     {"give", &a_give},
@@ -182,9 +207,13 @@ static const struct {
     {"_let_go", &a__let_go},
     {"lock", &a_lock},
     {"overwritten", &a_overwritten},
+    {"pool", &a_pool},
+    {"popleft", &a_popleft},
     {"put", &a_put},
     {"recordings", &a_recordings},
+    {"region", &a_region},
     {"release", &a_release},
+    {"replay", &a_replay},
     {"run", &a_run},
     {"slot", &a_slot},
     {"start", &a_start},
@@ -193,6 +222,7 @@ static const struct {
     {"straight", &a_straight},
     {"throttle", &a_throttle},
     {"through", &a_through},
+    {"timeline", &a_timeline},
     {"type", &a_type},
     {"value", &a_value},
 };
@@ -497,7 +527,7 @@ static Py_ssize_t leaf_number(PyObject *on, PyObject *leaf)
     PyObject *ref = PyErr_Occurred() ? NULL : PyWeakref_NewRef(leaf, NULL);
     if (ref == NULL)
         return FAILED;
-    PyObject *held = PyDict_GetItemWithError(arrays, ref);
+    PyObject *held = PyDict_GetItemWithError(arrays.data, ref);
     Py_DECREF(ref);
     if (held == NULL)
         return PyErr_Occurred() ? FAILED : OTHERWISE;
@@ -1252,12 +1282,55 @@ done:
 }
 
 /* Note something of a leaf for as long as it lives, as a `WeakKeyDictionary` does. */
-static int note_of_leaf(PyObject *table, PyObject *leaf, PyObject *forget, PyObject *value)
+static int note_of_leaf(const struct table *table, PyObject *leaf, PyObject *value)
 {
-    PyObject *ref = PyWeakref_NewRef(leaf, forget);
-    int failed = ref == NULL ? -1 : PyDict_SetItem(table, ref, value);
+    PyObject *ref = PyWeakref_NewRef(leaf, table->forget);
+    int failed = ref == NULL ? -1 : PyDict_SetItem(table->data, ref, value);
     Py_XDECREF(ref);
     return failed;
+}
+
+/* As a `WeakKeyDictionary` forgets a key that has ended: later, while somebody goes over its entries. */
+static PyObject *forget(PyObject *of, PyObject *ref)
+{
+    PyObject *going = PyTuple_GetItem(of, 1);
+    int failed;
+    Py_INCREF(ref); /* nobody but the table holds it */
+    if (going != Py_None && PySet_Size(going) > 0)
+        failed = PyList_Append(PyTuple_GetItem(of, 2), ref);
+    else if ((failed = PyDict_DelItem(PyTuple_GetItem(of, 0), ref)) < 0 && PyErr_ExceptionMatches(PyExc_KeyError)) {
+        PyErr_Clear();
+        failed = 0;
+    }
+    Py_DECREF(ref);
+    if (failed)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* What the table is of a dictionary. -1 with an exception. */
+static int open_table(struct table *table, PyObject *dictionary)
+{
+    static PyMethodDef method = {"forget", forget, METH_O, "forget(reference): as a dictionary whose key has ended"};
+    PyObject *data = PyObject_GetAttrString(dictionary, "data"), *of = NULL;
+    PyObject *going = data ? PyObject_GetAttrString(dictionary, "_iterating") : NULL;
+    PyObject *later = going ? PyObject_GetAttrString(dictionary, "_pending_removals") : NULL;
+    if (data != NULL && later == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear(); /* a Python whose dictionaries are gone over by copies */
+        of = PyTuple_Pack(3, data, Py_None, Py_None);
+    } else if (later != NULL)
+        of = PyTuple_Pack(3, data, going, later);
+    PyObject *made = of ? PyCFunction_New(&method, of) : NULL;
+    if (made != NULL) {
+        Py_XDECREF(table->data);
+        Py_XDECREF(table->forget);
+        *table = (struct table){Py_NewRef(data), made};
+    }
+    Py_XDECREF(of);
+    Py_XDECREF(later);
+    Py_XDECREF(going);
+    Py_XDECREF(data);
+    return made ? 0 : -1;
 }
 
 /* As `Tensor(store.holding(array), device, owns=True)` outside traces. */
@@ -1275,8 +1348,7 @@ static PyObject *holding(PyObject *held, PyObject *device)
         put(made, cell.node, leaf);
         put(made, cell.owns, Py_True);
     }
-    if (ref == NULL || note_of_leaf(arrays, leaf, forget_array, held) < 0 ||
-        note_of_leaf(owners, leaf, forget_owner, ref) < 0)
+    if (ref == NULL || note_of_leaf(&arrays, leaf, held) < 0 || note_of_leaf(&owners, leaf, ref) < 0)
         Py_CLEAR(made);
     Py_XDECREF(ref);
     Py_XDECREF(attrs);
@@ -1314,7 +1386,7 @@ static PyObject *array_of(PyObject *source, PyObject *given)
     if (PyLong_CheckExact(source) || is_cell(source)) {
         PyObject *leaf = own_leaf(PyLong_CheckExact(source) ? PyTuple_GetItem(given, PyLong_AsSsize_t(source)) : source);
         PyObject *ref = leaf ? PyWeakref_NewRef(leaf, NULL) : NULL;
-        held = ref ? PyDict_GetItemWithError(arrays, ref) : NULL;
+        held = ref ? PyDict_GetItemWithError(arrays.data, ref) : NULL;
         Py_XINCREF(held);
         Py_XDECREF(ref);
         return held;
@@ -1337,7 +1409,7 @@ static int is_usual(PyObject *usual, PyObject *given)
         return FAILED;
     same = PyObject_RichCompareBool(found, PyTuple_GetItem(usual, 1), Py_EQ);
     Py_DECREF(found);
-    return same > 0 ? is_on(PyTuple_GetItem(usual, 2)) : same;
+    return same > 0 && PyTuple_GetItem(usual, 2) != Py_None ? is_on(PyTuple_GetItem(usual, 2)) : same;
 }
 
 /* Whether arrays are what a plan takes, and have their values. Appends where they are. */
@@ -1355,6 +1427,100 @@ static int fit(PyObject *inputs, PyObject *types, PyObject *pool, PyObject *regi
     return same;
 }
 
+/* As `ArrayMemory._ended`. */
+static PyObject *array_ended(PyObject *memory, PyObject *life)
+{
+    PyObject *lives = PyObject_GetAttr(memory, a__lives), *id = lives ? PyLong_FromVoidPtr(life) : NULL;
+    Py_INCREF(life); /* nobody but the table holds it */
+    PyObject *pool = id && PyDict_DelItem(lives, id) == 0 ? PyObject_GetAttr(memory, a_pool) : NULL;
+    PyObject *returned = pool ? PyObject_GetAttr(pool, a__returned) : NULL;
+    PyObject *given = returned ? PyObject_GetAttr(life, a_block) : NULL;
+    PyObject *none = given ? PyObject_CallMethodObjArgs(returned, a_append, given, NULL) : NULL;
+    Py_XDECREF(given);
+    Py_XDECREF(returned);
+    Py_XDECREF(pool);
+    Py_DECREF(life);
+    Py_XDECREF(id);
+    Py_XDECREF(lives);
+    return none;
+}
+
+/* The block of a pool that came back first, if it has just so many bytes: `Pool.allocate` would give it, too. NULL
+ * without an exception where it has not, or there is none. */
+static PyObject *block_again(PyObject *pool, PyObject *label, Py_ssize_t wanted)
+{
+    PyObject *returned = PyObject_GetAttr(pool, a__returned), *found = NULL;
+    if (returned != NULL && PyObject_Size(returned) > 0)
+        found = PySequence_GetItem(returned, 0);
+    Py_ssize_t nbytes = found ? PyLong_AsSsize_t(AT(found, block.nbytes)) : -1;
+    Py_XDECREF(found);
+    /* Nobody runs between that look and this: whoever appends, appends at the end. */
+    found = nbytes == wanted ? PyObject_CallMethodObjArgs(returned, a_popleft, NULL) : NULL;
+    if (found != NULL) {
+        put(found, block.label, label);
+        PyObject *count = PyObject_GetAttr(pool, a__again), *more = count ? PyNumber_Add(count, one_more) : NULL;
+        if (more == NULL || PyObject_SetAttr(pool, a__again, more) < 0)
+            Py_CLEAR(found);
+        Py_XDECREF(more);
+        Py_XDECREF(count);
+    }
+    Py_XDECREF(returned);
+    return found;
+}
+
+/* As `ArrayMemory.allocate`; `made` is the type, the label, the bytes, and those of a block for them. */
+static PyObject *new_array(PyObject *memory, PyObject *pool, PyObject *made)
+{
+    static PyMethodDef method = {"ended", array_ended, METH_O, "ended(life): as `ArrayMemory._ended`"};
+    PyObject *type = PyTuple_GetItem(made, 1), *label = PyTuple_GetItem(made, 2), *nbytes = PyTuple_GetItem(made, 3);
+    PyObject *held = block_again(pool, label, PyLong_AsSsize_t(PyTuple_GetItem(made, 4))), *shown;
+    if (held == NULL)
+        return PyErr_Occurred() ? NULL : PyObject_CallMethodObjArgs(memory, a_allocate, type, label, nbytes, NULL);
+    shown = AT(held, block.region);
+    if (shown == Py_None || PyLong_AsSsize_t(AT(shown, region.nbytes)) != PyLong_AsSsize_t(nbytes))
+        shown = PyObject_CallMethodObjArgs(pool, a_region, held, nbytes, NULL);
+    else
+        Py_INCREF(shown);
+    PyObject *one = shown ? allocate_array((PyTypeObject *)Array, 0) : NULL;
+    if (one != NULL) {
+        put(one, array.pool, pool);
+        put(one, array.type, type);
+        put(one, array.block, held);
+        put(one, array.region, shown);
+        put(one, array.written, zero);
+        put(one, array.readers, empty);
+        put(one, array.failure, Py_None);
+    }
+    PyObject *ended = one ? PyCFunction_New(&method, memory) : NULL, *lives = NULL, *id = NULL;
+    PyObject *life = ended ? PyObject_CallFunctionObjArgs(Life, one, ended, NULL) : NULL;
+    if (life == NULL || PyObject_SetAttr(life, a_block, held) < 0 || (id = PyLong_FromVoidPtr(life)) == NULL ||
+        (lives = PyObject_GetAttr(memory, a__lives)) == NULL || PyDict_SetItem(lives, id, life) < 0)
+        Py_CLEAR(one);
+    Py_XDECREF(id);
+    Py_XDECREF(lives);
+    Py_XDECREF(life);
+    Py_XDECREF(ended);
+    Py_XDECREF(shown);
+    Py_DECREF(held);
+    return one;
+}
+
+/* As `Replay.submit` of a graph, whose slots are what `chosen` has of the regions. The point at which it ends. */
+static PyObject *replay_graph(PyObject *stream, PyObject *graph, PyObject *chosen, PyObject *regions)
+{
+    PyObject *slots = PyObject_CallFunctionObjArgs(chosen, regions, NULL), *point = NULL;
+    PyObject *timeline = slots ? PyObject_GetAttr(stream, a_timeline) : NULL;
+    PyObject *device = timeline ? PyObject_GetAttr(stream, a_device) : NULL;
+    if (device != NULL)
+        point = PyObject_CallMethodObjArgs(device, a_replay, graph, slots, timeline, empty, NULL);
+    if (point != NULL && PyObject_SetAttr(stream, a__last, point) < 0)
+        Py_CLEAR(point);
+    Py_XDECREF(device);
+    Py_XDECREF(timeline);
+    Py_XDECREF(slots);
+    return point;
+}
+
 /* Submit, and note at which point of the stream the arrays are written. */
 static int submit(PyObject *straight, PyObject *regions, PyObject *outputs)
 {
@@ -1363,15 +1529,13 @@ static int submit(PyObject *straight, PyObject *regions, PyObject *outputs)
     PyObject *held = lock ? PyObject_CallMethodObjArgs(lock, a_acquire, NULL) : NULL;
     int done = -1;
     if (held != NULL) {
-        none = PyObject_CallFunctionObjArgs(PyTuple_GetItem(straight, 5), stream, regions, empty, NULL);
-        PyObject *last = none ? PyObject_GetAttr(stream, a__last) : NULL;
+        PyObject *last = replay_graph(stream, PyTuple_GetItem(straight, 5), PyTuple_GetItem(straight, 6), regions);
         PyObject *written = last ? PyObject_GetAttr(last, a_value) : NULL;
         for (Py_ssize_t i = 0; written != NULL && i < PyTuple_Size(outputs); i++)
             put(PyTuple_GetItem(outputs, i), array.written, written);
         done = written == NULL ? -1 : 0;
         Py_XDECREF(written);
         Py_XDECREF(last);
-        Py_XDECREF(none);
         PyErr_Fetch(&kind, &error, &trace);
         none = PyObject_CallMethodObjArgs(lock, a_release, NULL);
         Py_XDECREF(none);
@@ -1390,13 +1554,12 @@ static PyObject *run_straight(PyObject *straight, PyObject *inputs)
     PyObject *none = PyObject_CallMethodObjArgs(PyTuple_GetItem(straight, 0), a_throttle, NULL);
     PyObject *regions = none ? PyList_New(0) : NULL, *made = PyTuple_GetItem(straight, 3), *outputs = NULL;
     Py_XDECREF(none);
-    int same = regions ? fit(inputs, PyTuple_GetItem(straight, 1), PyTuple_GetItem(straight, 2), regions) : 0;
+    PyObject *pool = PyTuple_GetItem(straight, 2), *memory = PyTuple_GetItem(straight, 4);
+    int same = regions ? fit(inputs, PyTuple_GetItem(straight, 1), pool, regions) : 0;
     Py_ssize_t count = PyTuple_Size(made);
     if (same > 0 && (outputs = PyTuple_New(count)) != NULL)
         for (Py_ssize_t i = 0; i < count && outputs != NULL; i++) {
-            PyObject *type = PyTuple_GetItem(made, i);
-            PyObject *one = PyObject_CallFunctionObjArgs(PyTuple_GetItem(straight, 4), PyTuple_GetItem(type, 1),
-                                                         PyTuple_GetItem(type, 2), PyTuple_GetItem(type, 3), NULL);
+            PyObject *one = new_array(memory, pool, PyTuple_GetItem(made, i));
             if (one == NULL || PyTuple_SetItem(outputs, i, one) < 0 ||
                 PyList_Append(regions, AT(one, array.region)) < 0)
                 Py_CLEAR(outputs);
@@ -1418,23 +1581,21 @@ static PyObject *run(PyObject *plan, PyObject *inputs)
     return outputs;
 }
 
-static PyObject *replay(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* A call of a captured function that is as it usually is. NULL without an exception where Python decides: nothing was
+ * done then. */
+static PyObject *replay(PyObject *usual, PyObject *given)
 {
-    PyObject *usual = args[0], *given = args[1], *sources = PyTuple_GetItem(usual, 4), *device = PyTuple_GetItem(usual, 5);
+    PyObject *sources = PyTuple_GetItem(usual, 4), *device = PyTuple_GetItem(usual, 5);
     PyObject *whole = PyTuple_GetItem(usual, 7), *inputs, *outputs, *tensors, *each, *made = NULL;
     Py_ssize_t number = PyTuple_Size(sources), results = PyLong_AsSsize_t(PyTuple_GetItem(usual, 6));
     int same = is_usual(usual, given);
-    if (same == 0)
-        Py_RETURN_NOTIMPLEMENTED;
-    if (same < 0 || (inputs = PyList_New(number)) == NULL)
+    if (same <= 0 || (inputs = PyList_New(number)) == NULL)
         return NULL;
     for (Py_ssize_t i = 0; i < number; i++) {
         PyObject *held = array_of(PyTuple_GetItem(sources, i), given);
         if (held == NULL) {
             Py_DECREF(inputs);
-            if (PyErr_Occurred())
-                return NULL;
-            Py_RETURN_NOTIMPLEMENTED;
+            return NULL;
         }
         PyList_SetItem(inputs, i, held);
     }
@@ -1459,6 +1620,29 @@ static PyObject *replay(PyObject *module, PyObject *const *args, Py_ssize_t coun
     Py_DECREF(outputs);
     return made;
 }
+
+/* As `_call` of a captured function, which it leaves to that where the call is not as it usually is. */
+static PyObject *call_captured(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    PyObject *usual = PyObject_GetAttr(self, a__usual), *made = NULL, *call;
+    if (usual != NULL && usual != Py_None && (kwargs == NULL || PyDict_Size(kwargs) == 0))
+        made = replay(usual, args);
+    Py_XDECREF(usual);
+    if (made == NULL && !PyErr_Occurred() && (call = PyObject_GetAttr(self, a__call)) != NULL) {
+        made = PyObject_Call(call, args, kwargs);
+        Py_DECREF(call);
+    }
+    return made;
+}
+
+static PyType_Slot captured_slots[] = {
+    {Py_tp_doc, "A function that calls `_call`, but for calls that `_usual` says how to make."},
+    {Py_tp_call, call_captured},
+    {0, NULL},
+};
+static PyType_Spec captured_spec = {
+    .name = "stack.recorder._walk.Captured", .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = captured_slots,
+};
 
 /* Where in objects of a class the slot of a name lies; -1 with an exception. */
 static Py_ssize_t place_of(PyObject *kind, const char *name)
@@ -1505,7 +1689,10 @@ static PyObject *bind(PyObject *module, PyObject *given)
         Py_XDECREF(*names[i].place);
         *names[i].place = found;
     }
+    if (open_table(&arrays, of_arrays) < 0 || open_table(&owners, of_owners) < 0)
+        return NULL;
     allocate = (allocfunc)PyType_GetSlot((PyTypeObject *)Tensor, Py_tp_alloc);
+    allocate_array = (allocfunc)PyType_GetSlot((PyTypeObject *)Array, Py_tp_alloc);
     allocate_node = (allocfunc)PyType_GetSlot((PyTypeObject *)Node, Py_tp_alloc);
     make_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     Py_RETURN_NONE;
@@ -1521,8 +1708,6 @@ static PyMethodDef methods[] = {
      "number(recording, cell) -> number: as CellTape.number"},
     {"overwrite", (PyCFunction)(void (*)(void))overwrite_cell, METH_FASTCALL,
      "overwrite(recording, cell, number): as CellTape.overwritten"},
-    {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL,
-     "replay(usual, arguments) -> the result of a captured function, or NotImplemented where Python decides"},
     {"through", (PyCFunction)(void (*)(void))through_a_move, METH_FASTCALL,
      "through(window, move) -> what the move's steps show of what the window shows, or None"},
     {"view", (PyCFunction)(void (*)(void))view, METH_FASTCALL,
@@ -1550,7 +1735,14 @@ PyMODINIT_FUNC PyInit__walk(void)
     told = PyDict_New();
     moves_near = PyDict_New();
     empty = PyTuple_New(0);
-    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !moves_near || !empty)
+    one_more = PyLong_FromLong(1);
+    zero = PyLong_FromLong(0);
+    if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !moves_near || !empty || !one_more ||
+        !zero)
         return NULL;
-    return PyModule_Create(&definition);
+    PyObject *made = PyModule_Create(&definition), *captured = made ? PyType_FromSpec(&captured_spec) : NULL;
+    if (captured == NULL || PyModule_AddObjectRef(made, "Captured", captured) < 0)
+        Py_CLEAR(made);
+    Py_XDECREF(captured);
+    return made;
 }
