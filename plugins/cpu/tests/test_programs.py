@@ -10,11 +10,12 @@ from math import erf, exp, tanh
 from pathlib import Path
 
 import hypothesis.strategies as st
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hal_plugin_cpu import isolated, jit, programs
 from hal_plugin_cpu.linking import linked
-from hal_plugin_cpu.processor import processor
+from hal_plugin_cpu.processor import Processor, processor
 from hypothesis import given
 
 from hal.cache import Cache
@@ -448,3 +449,16 @@ def test_a_compilation_leaks_nothing(texts):
     before = resident_nbytes()
     many(200)
     assert resident_nbytes() - before < 2 << 20  # it was 11 MiB
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="LLVM knows this processor alone")
+def test_llvm_knows_what_it_is_told_of_each_processor(capfd):
+    """It takes features that it does not know for none, with a line in the log."""
+    jit.compile_here(ENTRY.format(body=""), "f")  # it is initialised
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
+    for name in ("znver3", "znver4"):
+        flags = Processor(name, {"avx2": True, "avx512f": False}, "", "").flags
+        assert flags.split(",")[:2] == ["+avx2", "-avx512f"]
+        assert ("+prefer-no-gather" in flags) is (name == "znver4")
+        target.create_target_machine(cpu=name, features=flags)
+    assert capfd.readouterr().err == ""

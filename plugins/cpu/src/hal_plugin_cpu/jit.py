@@ -44,7 +44,7 @@ def _target_machine() -> Any:
     _initialise()
     triple, cpu = _host()
     return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=cpu, features=_flags(), opt=3, reloc="pic", codemodel="jitdefault"
+        cpu=cpu, features=processor().flags, opt=3, reloc="pic", codemodel="jitdefault"
     )
 
 
@@ -74,13 +74,6 @@ def _host() -> tuple[str, str]:
 def _layout() -> str:
     """How memory is laid out for it."""
     return str(_target_machine().target_data)
-
-
-@cache
-def _flags() -> str:
-    return ",".join(
-        f"{'+' if has else '-'}{name}" for name, has in sorted(processor().features.items())
-    )
 
 
 def is_known(text: str) -> bool:
