@@ -86,6 +86,26 @@ def test_strided_blocks_with_limits(layout, dtype, nbytes, fixed, data) -> None:
 
 
 @few
+@given(
+    st.integers(1, 17), st.integers(2, 6), st.sampled_from([F, DType.F64, DType.BF16]), REGISTERS
+)
+def test_rows_of_scratch_memory_that_follow_one_another(width, height, dtype, nbytes) -> None:
+    """A row may be written with what lies behind it, but not over what is read there."""
+    count = width * height
+    b = Builder("rows")
+    panel = b.alloc("panel", dtype, count + 1)
+    x, y = b.buffer("x", dtype), b.buffer("y", dtype, writes=True)
+    shape, strides = (height, width), (width, 1)
+    b.store(panel, count, b.load(x, count))
+    b.store(panel, 0, b.load(x, 0, shape, strides), strides)
+    b.store(panel, 0, add(b.load(panel, 0, shape, strides), 1), strides)
+    b.store(panel, 0, add(b.load(panel, 1, shape, strides), 1), strides)
+    b.store(y, 0, b.load(panel, 0, (count + 1,), (1,)), (1,))
+    buffers = {"x": numbers(dtype, count + 1), "y": np.zeros(count + 1, NUMPY[dtype])}
+    agree(b.kernel(), (1,), buffers, vector_nbytes=nbytes)
+
+
+@few
 @given(st.integers(2, 40), st.integers(2, 5), TYPES, REGISTERS, st.booleans(), st.data())
 def test_rows_that_lie_between_each_other(width, height, dtype, nbytes, some, data) -> None:
     b = Builder("interleaved")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hal.tile.build import transpose
-from hal.tile.kernel import Access, Gather, Load, Store
+from hal.tile.kernel import GLOBAL, Access, Gather, Load, Store
 from hal.tile.node import Node, toposort
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import casts, tile_registers
@@ -27,7 +27,7 @@ from stack.compiler.text.llvm.loads import (
     transposed_load,
 )
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
-from stack.compiler.text.llvm.turned import interleaved
+from stack.compiler.text.llvm.turned import interleaved, shuffle
 from stack.compiler.text.llvm.types import memory, suffix, vector
 
 STREAMED, STREAMED_MEANS = ", !nontemporal !0", "!0 = !{i32 1}"
@@ -138,11 +138,45 @@ def store(t: TileValues, pending: Pending, s: Store) -> None:
         both = t.out.put(f"and i1 {t.env.streamed[s]}, {aligned}")
         either(t, both, lambda: write(True), lambda: write(False))
         return
-    group = max(t.interleave // per_row, 1)
-    for row in range(rows(value.shape)):
+    group, last = max(t.interleave // per_row, 1), rows(value.shape) - 1
+    over = _is_over_next(t, target, value)
+    for row in range(last + 1):
         if group > 1 and row % group == 0:
             t.together(value, places[row * per_row : (row + group) * per_row])
-        _store_row(t, target, value, row)
+        if over and row < last:
+            _store_over_next(t, target, value, row)
+        else:
+            _store_row(t, target, value, row)
+
+
+def _is_over_next(t: TileValues, target: Access, value: Node) -> bool:
+    """Whether each row is a piece whose width is no power of two, behind which the next one lies,
+    in memory of the instance alone: so written are packed panels of thirteen or six rows. Nothing
+    may read there what is not written yet."""
+    if len(value.shape) != 2 or target.limits != (None, None) or target.memory.space == GLOBAL:
+        return False
+    width, (far, near) = value.shape[1], target.strides
+    if width >= t.lanes or not width & (width - 1):
+        return False
+    if (constant_of(far), constant_of(near)) != (width, 1):
+        return False
+    given = [t.env.aliases.get(n, n) for n in toposort([value]) if n.op == "var"]
+    loads = [t.env.loads.get(n.srcs[0] if n.op == "transpose" else n) for n in given]
+    read = [s.source.memory if isinstance(s, Load) else s.memory for s in loads if s is not None]
+    return target.memory not in read
+
+
+def _store_over_next(t: TileValues, target: Access, value: Node, row: int) -> None:
+    """Write a row with one store, where its own width takes two or three: what it writes of the
+    next row is written again with that."""
+    width = value.shape[1]
+    wide = 1 << width.bit_length()
+    kind, raw = memory(value.dtype), t.piece(value, row, 0)
+    raw = casts.to_memory(t.out, raw, value.dtype, width)
+    lanes = [i if i < width else None for i in range(wide)]
+    raw = shuffle(t, vector(kind, width), raw, "poison", lanes)
+    pointer = address(t, target, value.shape, row, 0)
+    t.out.do(f"store {vector(kind, wide)} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
 
 
 def _store_run(t: TileValues, target: Access, value: Node, piece: int) -> None:

@@ -48,9 +48,9 @@ def _turned(t: TileValues, x: Node) -> Node | None:
     return node(x.op, x.type.with_shape(x.shape[::-1]), found, **dict(x.attrs))
 
 
-def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
-    """Lanes of the concatenation of two vectors."""
-    mask = ", ".join(f"i32 {i}" for i in lanes)
+def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int | None]) -> str:
+    """Lanes of the concatenation of two vectors; None: whatever it be."""
+    mask = ", ".join("i32 poison" if i is None else f"i32 {i}" for i in lanes)
     return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
 
 
