@@ -197,6 +197,7 @@ def order_clusters(
             *_folds(info, templates),
             last=(in_part,),
             cores=_cores(info),
+            across=templates.product.across(info),
             in_groups=partial(_in_groups, info=info, units=templates.product.units),
         )
         prepared = prepare(request, ways)

@@ -13,7 +13,9 @@ from hal.tile.kernel import Alloc
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.compiler.templates.few_rows import FOLDED, MOST, grouped
+from stack.compiler.graph.prepare import LARGE
+from stack.compiler.templates.few_rows import DEEPEST, FOLDED, MOST, grouped
+from stack.compiler.templates.few_rows_across import across
 from stack.compiler.text.llvm.ahead import unused
 from tests.compiler.lowered import SIMD, run_lowered
 from tests.draw import sample
@@ -71,6 +73,64 @@ def test_few_rows_are_not_packed_for_a_unit_either(rows: int, along: str) -> Non
     memories = [s.memory for c in program.calls for s in c.kernel.body if isinstance(s, Alloc)]
     packed = [m.dtype for m in memories if m.name == "packed_b"]
     assert packed == ([BF16] if rows > (MOST if along == "k" else MOST // 2) else [])
+
+
+def is_packed(program) -> bool:
+    """Whether a row of the left operand is, as few rows are."""
+    bodies = [s for call in program.calls for s in call.kernel.body]
+    return any(isinstance(s, Alloc) and s.memory.name == "packed_a" for s in bodies)
+
+
+LONG = across(SIMD).least
+"""Columns of a matrix that a row is multiplied by as a product."""
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32, F64])
+@pytest.mark.parametrize("more", [0, 5])
+def test_a_row_by_a_matrix_along_its_rows_is_a_product(dtype: DType, more: int) -> None:
+    """With a row that is stored as a line, a computed matrix, and an epilogue."""
+    depth, columns = LARGE // LONG + more, LONG + more
+    x, w, bias = (
+        g.input(i, Type(s, dtype)) for i, s in enumerate(((depth,), (depth, columns), (columns,)))
+    )
+    total = F32 if dtype is BF16 else dtype
+    product = g.matmul(g.reshape(g.cast(x, total), (1, depth)), g.cast(w, total), total)
+    added = g.add(product, g.reshape(g.cast(bias, total), product.shape))
+    data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w, bias))]
+    given = [a.astype(NUMPY[dtype]) for a in data]
+    (found,), program = run_lowered([added], [x, w, bias], given)
+    np.testing.assert_array_equal(found, (data[0] @ data[1] + data[2])[None])
+    assert is_packed(program)
+
+
+def product_of(
+    left: tuple[int, ...], right: tuple[int, ...], dtype: DType = F32, turned: str = ""
+) -> bool:
+    """Whether a row by a matrix is a product; `turned` says which operands are stored so."""
+    x, w = (g.input(i, Type(shape, dtype)) for i, shape in enumerate((left, right)))
+    data = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((x, w))]
+    a, b = (g.transpose(n) if name in turned else n for n, name in ((x, "x"), (w, "w")))
+    (found,), program = run_lowered(
+        [g.matmul(a, b)], [x, w], [d.astype(NUMPY[dtype]) for d in data]
+    )
+    one, other = (d.swapaxes(-1, -2) if n in turned else d for d, n in zip(data, "xw", strict=True))
+    np.testing.assert_array_equal(found, one @ other)
+    return is_packed(program)
+
+
+def test_a_row_by_another_matrix_is_a_reduction() -> None:
+    depth = LARGE // LONG
+    assert product_of((1, depth), (depth, LONG))
+    assert not product_of((1, depth), (depth, LONG // 2)), "of short rows"
+    assert not product_of((1, depth // 2), (depth // 2, LONG)), "of few elements"
+    assert not product_of((1, depth), (LONG, depth), turned="w"), "along k"
+    assert not product_of((depth, 1), (depth, LONG), turned="x"), "over a batch: in pairs"
+    assert not product_of((2, 1, depth), (2, depth, LONG)), "of several"
+    assert not product_of((1, depth), (depth, LONG), I32)
+    deepest = across(SIMD).deepest
+    assert deepest == DEEPEST
+    assert product_of((1, deepest), (deepest, LONG))
+    assert not product_of((1, deepest + 1), (deepest + 1, LONG)), "better summed in pairs"
 
 
 @pytest.mark.parametrize("registers", [16, 32])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from math import isqrt, prod
 
 from hal.core.dtypes import DType
+from hal.core.facts import dataclass
 from hal.tile.node import Node, node, rebuild, toposort
 from hal.tile.size import hint, is_fixed, is_one, known_divisor
 from stack import ops as build
@@ -40,6 +41,9 @@ norm's 0.8."""
 FEW_COLUMNS, PAST_CACHES = 4 * FEW, 1 << 23
 """And so are sums down fewer columns than this, of as many elements as no cache keeps: cores that
 share the columns would each read a part of every row, at half of memory's pace on Zen 3."""
+LARGE = 1 << 16
+"""Elements of a matrix from which on a row by it may be a product: of fewer it takes no less time,
+and a reduction is computed along with what is around it."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
 LONG_SCAN, MANY = 1 << 16, 8
@@ -48,6 +52,18 @@ WINDOW = 16
 """Elements of a window from which on the edges of what it shows are laid in memory."""
 PART = SERIAL
 """Elements that the first step combines at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Across:
+    """The matrices along their rows by which a row is multiplied as a product, and not as a
+    reduction: at most so deep, and of so many columns at least."""
+
+    deepest: int
+    least: int
+
+
+NOWHERE = Across(0, 0)
 
 
 def _reduce(n: Node, cores: int) -> Node | None:
@@ -100,15 +116,35 @@ def _parts(size: int, most: int) -> int:
     return halves if 4 * halves >= best else best
 
 
-def _matmul(n: Node) -> Node | None:
+def _matmul(n: Node, across: Across) -> Node | None:
     a, b = n.srcs
     if a.shape[-1] == 0:
         return build.full(n.shape, 0, n.dtype)
     if is_one(a.shape[-2]):
-        return _of_vector(n, a, b)
+        return None if _lies_across(n, across) else _of_vector(n, a, b)
     if is_one(b.shape[-1]):
         return _of_vector(n, _turned(b), _turned(a))
     return None
+
+
+def _lies_across(n: Node, across: Across) -> bool:
+    """Whether a product is one of a row by a matrix that lies, as it is given, along rows that are
+    long. The row is one of features: products over a batch add up in pairs."""
+    row, matrix = (_below(s, ("cast", "reshape")) for s in n.srcs)
+    *batch, depth, columns = n.srcs[1].shape
+    if not (n.dtype.is_float and is_fixed(n.srcs[1].type.size)):
+        return False
+    stored = all(s.op in ("input", "contiguous") for s in (row, matrix))
+    even = prod(batch) == 1 and (row.shape[-1:], matrix.shape[-1:]) == ((depth,), (columns,))
+    fits = SERIAL <= depth <= across.deepest and columns >= across.least
+    return stored and even and fits and depth * columns >= LARGE
+
+
+def _below(n: Node, ops: Container[str]) -> Node:
+    """What is below operations of these kinds."""
+    while n.op in ops:
+        n = n.srcs[0]
+    return n
 
 
 def _of_vector(n: Node, row: Node, matrix: Node) -> Node:
@@ -116,10 +152,7 @@ def _of_vector(n: Node, row: Node, matrix: Node) -> Node:
     once, so that nothing is worth packing, and is a reduction over products. These go along the
     axis along which the matrix lies."""
     wide = n.dtype.computed_in
-    below = row
-    while below.op in MOVEMENT or below.op == "cast":
-        below = below.srcs[0]
-    if below.op not in ("input", "contiguous"):
+    if _below(row, (*MOVEMENT, "cast")).op not in ("input", "contiguous"):
         row = build.contiguous(row)  # computed once and not for each column
     along_k = matrix.op == "permute" and matrix["perm"][-1] != len(matrix.shape) - 1
     rows, axis = (_turned(matrix), len(n.shape) - 1) if along_k else (matrix, len(n.shape) - 2)
@@ -246,7 +279,6 @@ def _decomposed(n: Node) -> Node | None:
 
 
 _ROWS: dict[str, Callable[[Node], Node | None]] = {
-    "matmul": _matmul,
     "concat": _concat,
     "pad": lambda n: build.full(n.shape, n["value"], n.dtype) if n.srcs[0].type.size == 0 else None,
     "gather": lambda n: build.full(n.shape, 0, n.dtype) if n.srcs[0].type.size == 0 else None,
@@ -268,8 +300,12 @@ _COMPOSED_UNSEALED: Rows = (
 
 
 @lru_cache
-def _lowerable(cores: int) -> Rows:
+def _lowerable(cores: int, across: Across) -> Rows:
     return (
+        (
+            capture("n", when=lambda n: n.type.size > 0 and n.op == "matmul"),
+            lambda n: _matmul(n, across),
+        ),
         (capture("n", when=lambda n: n.type.size > 0 and n.op in _ROWS), lambda n: _ROWS[n.op](n)),
         (
             capture("n", when=lambda n: n.type.size > 0 and n.op == "reduce"),
@@ -454,9 +490,11 @@ def _edges_below(reduced: Sequence[Node]) -> set[Node]:
     return found
 
 
-def lowerable(outputs: tuple[Node, ...], cores: int = FEW) -> tuple[Node, ...]:
+def lowerable(
+    outputs: tuple[Node, ...], cores: int = FEW, across: Across = NOWHERE
+) -> tuple[Node, ...]:
     """The outputs without cases that the lowering does not know, for so many cores."""
-    return rewrite(outputs, _lowerable(cores))
+    return rewrite(outputs, _lowerable(cores, across))
 
 
 def own_buffers(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -534,13 +572,14 @@ def passes(
     *folds: Pass,
     last: Sequence[Pass] = (),
     cores: int = FEW,
+    across: Across = NOWHERE,
     in_groups: Callable[[Node], bool] = _never,
 ) -> tuple[Pass, ...]:
     """What comes before fusion for so many cores, in order: folds before sums of products, which
     may be among what they look for, become deeper products; `last` comes before places are given.
     `in_groups` says of which products operands are packed in groups, as a matrix unit reads
     them."""
-    lower: Pass = partial(lowerable, cores=cores)
+    lower: Pass = partial(lowerable, cores=cores, across=across)
     pad: Pass = partial(padded, in_groups=in_groups)
     found = (*first_passes(*folds), fold_sums, cropped, gathered, lower, pad)
     return (*found, *last, own_buffers)

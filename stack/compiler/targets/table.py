@@ -14,13 +14,13 @@ from stack.compiler.targets.target import Target
 from stack.compiler.templates import (
     attention,
     few_rows,
+    few_rows_across,
     group_attention,
     group_matmul_costs,
     matmul_costs,
 )
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
-from stack.compiler.templates.few_rows_across import few_rows_across
 from stack.compiler.templates.group_matmul import group_matmul
 from stack.compiler.templates.matmul import matmul
 from stack.compiler.templates.mesh_attention import emit_attention
@@ -45,7 +45,7 @@ def _by_vectors(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None)
     """A product of few rows without packing, if no blocks were found for it."""
     if blocks is None and few_rows.suits(p, info):
         down = p.shape.b_contiguous == "k"
-        return (few_rows.few_rows if down else few_rows_across)(b, p, info)
+        return (few_rows.few_rows if down else few_rows_across.few_rows_across)(b, p, info)
     return matmul(b, p, info, blocks)
 
 
@@ -64,6 +64,7 @@ _FOR_UNITS = replace(
     emit=_by_vectors,
     units=units_of,
     packed=lambda m, k: not few_rows.are_few(m, k),
+    across=few_rows_across.across,
     uneven_rows=True,
     panels=_panels,
 )

@@ -12,6 +12,7 @@ from hal.core.values import Grid
 from hal.tile.build import Builder
 from hal.tile.node import Node
 from stack.compiler.graph.attention import Attention
+from stack.compiler.graph.prepare import NOWHERE, Across
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.product import Product
@@ -47,6 +48,8 @@ class ProductTemplate(Generic[S]):
     packed: Callable[[int, int], bool] = lambda m, k: True
     """Whether a right operand is packed for a unit of floats where so many rows of so many elements
     are multiplied by it."""
+    across: Callable[[DeviceInfo], Across] = lambda info: NOWHERE
+    """By which matrices a row is multiplied so, too."""
     uneven_rows: bool = False
     """Whether of two operands the one that lies unevenly is better the left one, whose elements are
     used one by one: tiles of it may have any number of rows."""

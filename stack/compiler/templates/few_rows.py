@@ -70,7 +70,7 @@ PER_CORE = 4
 def are_few(m: int, k: int) -> bool:
     """Whether so many rows of so many elements take less time than packing the matrix would, also
     for a matrix unit of floats; integers take more without one."""
-    return is_fixed(m) and is_fixed(k) and 1 < m <= MOST and FOLDED * m <= k <= DEEPEST
+    return is_fixed(m) and is_fixed(k) and m <= MOST and FOLDED * m <= k <= DEEPEST
 
 
 def suits(p: Product, info: DeviceInfo) -> bool:
@@ -80,9 +80,13 @@ def suits(p: Product, info: DeviceInfo) -> bool:
         return False
     apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
     along_k = s.a_contiguous == "k" and not s.k_run
-    near = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
-    fits = s.m * _padded(s, info) * s.accumulate.nbytes <= near
+    fits = s.m * padded(s.k, lanes_of(s, info)) * s.accumulate.nbytes <= near_nbytes(info)
     return along_k and not apart and fits and s.together == 1
+
+
+def near_nbytes(info: DeviceInfo) -> int:
+    """What packed rows may take: the second cache holds them beside what is read meanwhile."""
+    return min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
 
 
 def few_rows(b: Builder, p: Product, info: DeviceInfo) -> Grid:
@@ -90,7 +94,7 @@ def few_rows(b: Builder, p: Product, info: DeviceInfo) -> Grid:
     s, lanes = p.shape, lanes_of(p.shape, info)
     if 0 in (s.batch, s.n):
         return (0, 1, 1)
-    width, depth = _width(s, info), _padded(s, info)
+    width, depth = _width(s, info), padded(s.k, lanes)
     a = b.alloc("packed_a", s.accumulate, s.m * depth)
     c = b.alloc("c", s.accumulate, s.m * width)
     together, groups = grouped(s.m, info.limits.registers or 16)
@@ -213,11 +217,10 @@ def _columns(rows: int, registers: int) -> int:
     return (registers - 1) // (rows + 1)
 
 
-def _padded(s: MatmulShape, info: DeviceInfo) -> int:
-    """From one packed row to the next: whole vectors and one more, so that rows whose length is a
-    power of two do not meet in the cache."""
-    lanes = lanes_of(s, info)
-    return round_up(s.k, lanes) + lanes
+def padded(size: int, lanes: int) -> int:
+    """From one row in scratch memory to the next: whole vectors and one more, so that rows whose
+    length is a power of two do not meet in the cache."""
+    return round_up(size, lanes) + lanes
 
 
 def _width(s: MatmulShape, info: DeviceInfo) -> int:
