@@ -23,33 +23,30 @@ from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,
+    Operand,
     add,
     binary,
     cast,
     const,
     fma,
     index,
-    mul,
-    program_id,
     reduce,
     reshape,
     sub,
     transpose,
 )
-from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import divides, hint, is_fixed
+from hal.tile.size import hint, is_fixed
 from stack.compiler.templates.blocking import (
     LAUNCH_COST,
     MatmulShape,
-    cache_nbytes,
     ceil_div,
     lanes_of,
     round_up,
     scratch_budget,
 )
-from stack.compiler.templates.edges import least, left_of
-from stack.compiler.templates.product import Product, divided
+from stack.compiler.templates.few_rows_frame import Frame, frame, near_nbytes, padded
+from stack.compiler.templates.product import Product
 
 MOST = 16
 """Rows up to which a matrix is not packed: for each element that takes the time of about so many
@@ -84,75 +81,45 @@ def suits(p: Product, info: DeviceInfo) -> bool:
     return along_k and not apart and fits and s.together == 1
 
 
-def near_nbytes(info: DeviceInfo) -> int:
-    """What packed rows may take: the second cache holds them beside what is read meanwhile."""
-    return min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
-
-
 def few_rows(b: Builder, p: Product, info: DeviceInfo) -> Grid:
     """Emit the product and give its launch grid (with a 0 where C is empty)."""
     s, lanes = p.shape, lanes_of(p.shape, info)
     if 0 in (s.batch, s.n):
         return (0, 1, 1)
-    width, depth = _width(s, info), padded(s.k, lanes)
-    a = b.alloc("packed_a", s.accumulate, s.m * depth)
-    c = b.alloc("c", s.accumulate, s.m * width)
-    together, groups = grouped(s.m, info.limits.registers or 16)
-    _FewRows(b, p, lanes, width, depth, a, c, groups).emit(together)
-    return ceil_div(s.n, width) * s.batch, 1, 1
+    width = _width(s, info)
+    own = frame(b, p, lanes, width, width)
+    return own.emit(_FewRows(own, *grouped(s.m, info.limits.registers or 16)).fill)
 
 
 @dataclass(frozen=True, slots=True)
 class _FewRows:
-    b: Builder
-    p: Product
-    lanes: int
-    width: int
-    """Columns of an instance."""
-    depth: int
-    """From one packed row of A to the next."""
-    a: Memory
-    c: Memory
+    frame: Frame
+    together: int
+    """Columns whose sums are in registers at once."""
     groups: list[tuple[int, int]]
     """The first row and the number of rows of each group."""
 
-    def emit(self, together: int) -> None:
-        """All of an instance, with so many columns of sums in registers."""
-        b, s, lanes = self.b, self.p.shape, self.lanes
-        batch, part = divided(program_id(0), ceil_div(s.n, self.width))
-        n0 = mul(part, self.width)
-        columns = least(self.width, sub(s.n, n0), divides(self.width, s.n))
-        b.loop(0, s.m, 1, lambda row: b.loop(0, s.k, lanes, lambda k: self._pack(batch, row, k)))
+    def fill(self, batch: Node, n0: Node, columns: Operand) -> None:
+        """The sums of all columns of an instance."""
+        b, together = self.frame.b, self.together
         last = sub(columns, binary("rem", index(columns), together))
         b.loop(0, last, together, lambda j: self._strip(batch, n0, j, together))
         b.loop(last, columns, 1, lambda j: self._strip(batch, n0, j, 1))
 
-        def finish(row: Node, j: Node) -> None:
-            n = add(n0, j)
-            total = b.load(self.c, add(mul(row, self.width), j), (1, lanes), (self.width, 1))
-            self.p.epilogue(b, total, batch, row, n, (None, left_of(s.n, n, lanes)))
-
-        b.loop(0, s.m, 1, lambda row: b.loop(0, columns, lanes, lambda j: finish(row, j)))
-
-    def _pack(self, batch: Node, row: Node, k: Node) -> None:
-        s, lanes = self.p.shape, self.lanes
-        loaded = self.p.load_a(self.b, batch, row, k, (1, lanes), (None, left_of(s.k, k, lanes)))
-        at = add(mul(row, self.depth), k)
-        self.b.store(self.a, at, cast(loaded, s.accumulate), (self.depth, 1))
-
     def _strip(self, batch: Node, n0: Node, j: Node, count: int) -> None:
         """C of all rows and of `count` columns from j on."""
+        b, pitch = self.frame.b, self.frame.pitches[1]
         for first, rows in self.groups:
             sums = self._sums(batch, add(n0, j), count, (first, rows))
             for i, total in enumerate(sums):
                 row, column = first + i // count, i % count
-                at = add(j, row * self.width + column)
-                self.b.store(self.c, at, reshape(reduce("sum", total, 1), (1, 1)), (1, 1))
+                at = add(j, row * pitch + column)
+                b.store(self.frame.c, at, reshape(reduce("sum", total, 1), (1, 1)), (1, 1))
 
     def _sums(self, batch: Node, n: Node, count: int, group: tuple[int, int]) -> tuple[Node, ...]:
         """A vector of sums for each row of a group and each of `count` columns."""
-        b, p, s, lanes = self.b, self.p, self.p.shape, self.lanes
-        first, rows = group
+        b, p, lanes, (depth, _) = self.frame.b, self.frame.p, self.frame.lanes, self.frame.pitches
+        s, (first, rows) = p.shape, group
         asked = self._asked(n, count, group)
 
         def step(k: Node, limit: Node | None, *sums: Node) -> tuple[Node, ...]:
@@ -164,7 +131,7 @@ class _FewRows:
                 for c in range(count)
             ]
             left = [
-                b.load(self.a, add(k, (first + r) * self.depth), (1, lanes), (self.depth, 1))
+                b.load(self.frame.a, add(k, (first + r) * depth), (1, lanes), (depth, 1))
                 for r in range(rows)
             ]
             for column in asked:
@@ -189,7 +156,7 @@ class _FewRows:
         with 8; one of 768 squared in the third cache takes 1.2 times as long with 2 rows, and no
         longer from 4 on: it is taken to be in memory, as the weights of a model are."""
         at, parts = self.groups.index(group), len(self.groups)
-        last = sub(index(self.p.shape.n), 1)
+        last = sub(index(self.frame.p.shape.n), 1)
         some = range(count * at // parts, count * (at + 1) // parts)
         return [binary("min", add(n, count + c), last) for c in some]
 
@@ -215,12 +182,6 @@ def _columns(rows: int, registers: int) -> int:
     """The columns whose sums with so many rows leave registers for a vector of each of them and
     one of A."""
     return (registers - 1) // (rows + 1)
-
-
-def padded(size: int, lanes: int) -> int:
-    """From one row in scratch memory to the next: whole vectors and one more, so that rows whose
-    length is a power of two do not meet in the cache."""
-    return round_up(size, lanes) + lanes
 
 
 def _width(s: MatmulShape, info: DeviceInfo) -> int:

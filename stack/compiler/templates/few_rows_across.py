@@ -19,6 +19,7 @@ from hal.core.facts import dataclass
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,
+    Operand,
     add,
     binary,
     broadcast,
@@ -27,12 +28,9 @@ from hal.tile.build import (
     fma,
     index,
     mul,
-    program_id,
-    sub,
 )
-from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import divides, hint
+from hal.tile.size import hint
 from stack.compiler.graph.prepare import Across
 from stack.compiler.templates.blocking import (
     LAUNCH_COST,
@@ -43,9 +41,10 @@ from stack.compiler.templates.blocking import (
     round_up,
     scratch_budget,
 )
-from stack.compiler.templates.edges import least, left_of
-from stack.compiler.templates.few_rows import DEEPEST, near_nbytes, padded
-from stack.compiler.templates.product import Product, divided
+from stack.compiler.templates.edges import left_of
+from stack.compiler.templates.few_rows import DEEPEST
+from stack.compiler.templates.few_rows_frame import Frame, frame, near_nbytes, padded
+from stack.compiler.templates.product import Product
 
 PART = 4
 """The part of the registers that holds vectors of B, of as many rows: with more, C is loaded and
@@ -75,40 +74,25 @@ def few_rows_across(b: Builder, p: Product, info: DeviceInfo) -> Grid:
         return (0, 1, 1)
     registers, width = info.limits.registers or 16, _width(s, info)
     depth = min(registers // PART, s.k)
-    pitches = padded(s.k, lanes), padded(width, lanes)
-    a, c = (
-        b.alloc(x, s.accumulate, s.m * n) for x, n in zip(("packed_a", "c"), pitches, strict=True)
-    )
-    _FewRowsAcross(b, p, lanes, width, depth, registers - depth - 1, a, c, pitches).emit()
-    return ceil_div(s.n, width) * s.batch, 1, 1
+    own = frame(b, p, lanes, width, padded(width, lanes))
+    return own.emit(_FewRowsAcross(own, depth, registers - depth - 1).fill)
 
 
 @dataclass(frozen=True, slots=True)
 class _FewRowsAcross:
-    b: Builder
-    p: Product
-    lanes: int
-    width: int
-    """Columns of an instance."""
+    frame: Frame
     depth: int
     """Rows of B at a time."""
     most: int
     """Rows of A of a group."""
-    a: Memory
-    c: Memory
-    pitches: tuple[int, int]
-    """From a row of packed A to the next, and of C."""
 
-    def emit(self) -> None:
-        b, s, lanes = self.b, self.p.shape, self.lanes
-        batch, part = divided(program_id(0), ceil_div(s.n, self.width))
-        n0 = mul(part, self.width)
-        columns = least(self.width, sub(s.n, n0), divides(self.width, s.n))
-        b.loop(0, s.m, 1, lambda row: b.loop(0, s.k, lanes, lambda k: self._pack(batch, row, k)))
-        zero, pitch = const(0, s.accumulate, (1, lanes)), self.pitches[1]
+    def fill(self, batch: Node, n0: Node, columns: Operand) -> None:
+        """The sums of all columns of an instance."""
+        b, s, lanes = self.frame.b, self.frame.p.shape, self.frame.lanes
+        zero, pitch = const(0, s.accumulate, (1, lanes)), self.frame.pitches[1]
 
         def clear(row: Node, j: Node) -> None:
-            b.store(self.c, add(mul(row, pitch), j), zero, (pitch, 1))
+            b.store(self.frame.c, add(mul(row, pitch), j), zero, (pitch, 1))
 
         b.loop(0, s.m, 1, lambda row: b.loop(0, columns, lanes, lambda j: clear(row, j)))
         whole = s.k // self.depth * self.depth
@@ -120,24 +104,12 @@ class _FewRowsAcross:
         if whole < s.k:
             down(index(whole), s.k - whole)
 
-        def finish(row: Node, j: Node) -> None:
-            n = add(n0, j)
-            total = b.load(self.c, add(mul(row, pitch), j), (1, lanes), (pitch, 1))
-            self.p.epilogue(b, total, batch, row, n, (None, left_of(s.n, n, lanes)))
-
-        b.loop(0, s.m, 1, lambda row: b.loop(0, columns, lanes, lambda j: finish(row, j)))
-
-    def _pack(self, batch: Node, row: Node, k: Node) -> None:
-        s, lanes = self.p.shape, self.lanes
-        loaded = self.p.load_a(self.b, batch, row, k, (1, lanes), (None, left_of(s.k, k, lanes)))
-        pitch = self.pitches[0]
-        self.b.store(self.a, add(mul(row, pitch), k), cast(loaded, s.accumulate), (pitch, 1))
-
     def _add(self, batch: Node, k: Node, n0: Node, j: Node, depth: int) -> None:
         """Add to a vector of columns of each row of C what so many rows of B give."""
-        b, p, s, shape = self.b, self.p, self.p.shape, (1, self.lanes)
-        n, (down, across) = add(n0, j), self.pitches
-        limits = (None, left_of(s.n, n, self.lanes))
+        b, p, lanes = self.frame.b, self.frame.p, self.frame.lanes
+        down, across = self.frame.pitches
+        s, n, shape = p.shape, add(n0, j), (1, lanes)
+        limits = (None, left_of(s.n, n, lanes))
         right = [
             cast(p.load_b(b, batch, add(k, i), n, shape, limits), s.accumulate)
             for i in range(depth)
@@ -148,13 +120,13 @@ class _FewRowsAcross:
         for first in range(0, s.m, self.most):
             rows = range(first, min(first + self.most, s.m))
             places = [add(j, row * across) for row in rows]
-            sums = [b.load(self.c, at, shape, (across, 1)) for at in places]
+            sums = [b.load(self.frame.c, at, shape, (across, 1)) for at in places]
             for i, vector in enumerate(right):
                 for r, row in enumerate(rows):
-                    element = b.load(self.a, add(k, row * down + i))
+                    element = b.load(self.frame.a, add(k, row * down + i))
                     sums[r] = fma(broadcast(element, shape), vector, sums[r])
             for at, total in zip(places, sums, strict=True):
-                b.store(self.c, at, total, (across, 1))
+                b.store(self.frame.c, at, total, (across, 1))
 
 
 def _width(s: MatmulShape, info: DeviceInfo) -> int:
