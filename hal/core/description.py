@@ -181,13 +181,14 @@ class Limits:
 
     `queues` is how many device timelines there may be at once; host-driven ones do not count.
     `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
-    register (0: there is none); `lanes` the most threads that run one program instance together
-    (1: one core does it alone); `registers` the vector registers of a core; `caches` the bytes of
-    each data-cache level that an instance can use, nearest first. `mesh` is the rows and columns in
-    which the cores of `instances` lie where a core can pass a tile to all of its row or of its
-    column ((1, 1): it cannot). `progress_s` is the time without progress after which an operation
-    counts as hanging (0: the device does not watch for hangs); a device whose work waits for
-    processors of the host counts the time that it had them.
+    register (0: there is none) and `masked_nbytes` that of the least elements that its loads and
+    stores leave out by a mask, where they do; `lanes` the most threads that run one program
+    instance together (1: one core does it alone); `registers` the vector registers of a core;
+    `caches` the bytes of each data-cache level that an instance can use, nearest first. `mesh` is
+    the rows and columns in which the cores of `instances` lie where a core can pass a tile to all
+    of its row or of its column ((1, 1): it cannot). `progress_s` is the time without progress after
+    which an operation counts as hanging (0: the device does not watch for hangs); a device whose
+    work waits for processors of the host counts the time that it had them.
     """
 
     grid: tuple[int, int, int]
@@ -201,6 +202,7 @@ class Limits:
     caches: tuple[int, ...] = ()
     mesh: tuple[int, int] = (1, 1)
     progress_s: float = 0.0
+    masked_nbytes: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ infos = st.builds(
     limits=st.builds(
         Limits, grid=st.tuples(counts, counts, counts), args=counts, alloc_nbytes=counts,
         queues=counts, instances=counts, caches=many(counts), mesh=st.tuples(counts, counts),
+        masked_nbytes=counts,
     ),
     spaces=many(
         st.builds(

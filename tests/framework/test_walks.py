@@ -337,12 +337,13 @@ def test_a_captured_call_gives_no_block_to_two_threads(engine):
                 failed.append(number)
             engine.pool.stats()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert not failed
+    assert not any(thread.is_alive() for thread in threads)
     blocks = [life().block for life in list(engine.memory._lives.values()) if life() is not None]
     assert len(set(map(id, blocks))) == len(blocks)
 

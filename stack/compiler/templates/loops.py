@@ -294,13 +294,13 @@ class _Loops:
             return False
         if not (is_fixed(last.size) and 1 < last.size <= NEAR):
             return False
-        found, runs = self._accesses(), 0
+        found, runs, least = self._accesses(), 0, self.emission.info.limits.masked_nbytes
         if any(a.source is not None for at, _ in found for a, _ in at.terms):
             return False
         for at, dtype in found:
             across, along = at.coefficient(last), at.coefficient(v)
             if equal(across, 1) and not any(equal(along, k) for k in (0, 1)):
-                if not equal(along, last.size) or dtype.nbytes < 4:
+                if not equal(along, last.size) or dtype.nbytes < least:
                     return False
                 runs += 1
         return runs > 0

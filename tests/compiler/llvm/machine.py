@@ -18,10 +18,10 @@ from hal.tile.numeric import NUMPY
 from stack.compiler.text.llvm import render
 
 
-def info(vector_nbytes: int = 32) -> DeviceInfo:
-    """A device with SIMD registers of that many bytes."""
-    big = (1 << 31,) * 3
-    limits = Limits(big, 64, 1 << 40, 4, 2, vector_nbytes=vector_nbytes, registers=16)
+def info(vector_nbytes: int = 32, masked_nbytes: int = 4) -> DeviceInfo:
+    """A device with SIMD registers of that many bytes, and masks for elements of so many."""
+    big, registers = (1 << 31,) * 3, {"vector_nbytes": vector_nbytes, "registers": 16}
+    limits = Limits(big, 64, 1 << 40, 4, 2, **registers, masked_nbytes=masked_nbytes)
     return DeviceInfo(
         name="test:0",
         plugin="test",

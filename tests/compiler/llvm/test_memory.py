@@ -31,7 +31,7 @@ from tests.compiler.llvm.machine import info, run
 from tests.draw import sample
 
 F = DType.F32
-TYPES = st.sampled_from([DType.F32, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.I64])
+TYPES = st.sampled_from([F, DType.F16, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.I64])
 REGISTERS = st.sampled_from([16, 32, 64])
 few = settings(max_examples=7, deadline=None)
 

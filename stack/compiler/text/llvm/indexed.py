@@ -55,12 +55,13 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     """A piece of gathered elements. A gather of words is left to the hardware's own, but where the
     places are words from memory themselves."""
     scalar, width = t.register(s.result, piece)
-    first = piece * t.lanes
-    if width > 1 and s.memory.dtype.nbytes >= 4 and not is_of_words(t, s.index):
-        if s.index.dtype is DType.I64 and s.other is None:
-            line = line_of(t, s.index, row)
-            if line is not None and 1 <= line[1] <= NEAR:
-                return _gather_near(t, s, row, piece, *line)
+    first, nbytes = piece * t.lanes, s.memory.dtype.nbytes
+    apart = width == 1 or is_of_words(t, s.index)
+    if not apart and nbytes >= t.masked and s.index.dtype is DType.I64 and s.other is None:
+        line = line_of(t, s.index, row)
+        if line is not None and 1 <= line[1] <= NEAR:
+            return _gather_near(t, s, row, piece, *line)
+    if not apart and nbytes >= 4:
         kind, pointers = vector(scalar, width), vector("ptr", width)
         wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
         base = t.env.pointers[s.memory.name]

@@ -69,7 +69,7 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     first = piece * t.lanes
     if width == 1:
         return load_element(t, s, row, first)
-    if is_interleaved(s.source, shape):
+    if is_interleaved(t, s.source, shape):
         return _of_a_run(t, s, row, piece)
     stride = constant_of(s.source.strides[-1])
     v = valid(t, s.source, shape, row)
@@ -89,33 +89,64 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
         whole = v.row is None and v.count is None
         pointer = address(t, s.source, shape, row, first)
         _ask_ahead(t, s, pointer, first)
-        if not whole and s.result.dtype.nbytes < 4:
+        if not whole and s.result.dtype.nbytes < t.masked:
             start = staged_row(t, s, v, row)
             pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
             v = Valid(None, None)
         dtype = s.result.dtype
-        kind = vector(memory(dtype), width)
         if v.row is None and v.count is None:
             return load_near(t, dtype, pointer, None, width, 1)
         mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
-        name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
         other = "zeroinitializer"
         if s.other is not None:
             other = t.splat(register(dtype), t.scalar(s.other), width)
-        return t.out.call(
-            name,
-            kind,
-            ("ptr", pointer),
-            ("i32 immarg", str(dtype.nbytes)),
-            (vector("i1", width), mask),
-            (kind, other),
-        )
-    near = stride is not None and 1 < stride <= NEAR and s.result.dtype.nbytes >= 4
+            other = casts.to_memory(t.out, other, dtype, width)
+        raw = load_some(t, dtype, pointer, mask, width, other)
+        return casts.from_memory(t.out, raw, dtype, width)
+    near = stride is not None and 1 < stride <= NEAR and s.result.dtype.nbytes >= t.masked
     if near and v.row is None and v.count is None:
         pointer = address(t, s.source, shape, row, first)
         return load_near(t, s.result.dtype, pointer, None, width, stride or 1)
     elements = [load_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, register(s.result.dtype), elements)
+
+
+def load_some(t: TileValues, dtype: DType, pointer: str, mask: str, width: int, other: str) -> str:
+    """As many neighbours from memory, and of another vector where a mask does not hold. Halves go
+    as their bits: LLVM takes masked vectors of them apart."""
+    scalar = memory(dtype)
+    bits = "i16" if scalar == "half" else scalar
+    kind, words = vector(scalar, width), vector(bits, width)
+    if words != kind and other != "zeroinitializer":
+        other = t.out.put(f"bitcast {kind} {other} to {words}")
+    raw = t.out.call(
+        f"llvm.masked.load.{suffix(bits, width)}.p0",
+        words,
+        ("ptr", pointer),
+        ("i32 immarg", str(dtype.nbytes)),
+        (vector("i1", width), mask),
+        (words, other),
+    )
+    return raw if words == kind else t.out.put(f"bitcast {words} {raw} to {kind}")
+
+
+def store_some(
+    t: TileValues, dtype: DType, pointer: str, mask: str, width: int, value: str
+) -> None:
+    """Write as many neighbours where a mask holds, halves as their bits."""
+    scalar = memory(dtype)
+    bits = "i16" if scalar == "half" else scalar
+    kind, words = vector(scalar, width), vector(bits, width)
+    if words != kind:
+        value = t.out.put(f"bitcast {kind} {value} to {words}")
+    t.out.call(
+        f"llvm.masked.store.{suffix(bits, width)}.p0",
+        "void",
+        (words, value),
+        ("ptr", pointer),
+        ("i32 immarg", str(dtype.nbytes)),
+        (vector("i1", width), mask),
+    )
 
 
 def _ask_ahead(t: TileValues, s: Load, pointer: str, first: int) -> None:
@@ -153,9 +184,9 @@ def load_near(
     touched that does not lie between two of them."""
     # LLVM takes vectors of other numbers of elements, and masks of them, apart piece by piece.
     whole = 1 << (width - 1).bit_length()
-    padded = dtype.nbytes >= 4 and whole > width and (step > 1 or mask is None)
+    padded = dtype.nbytes >= t.masked and whole > width and (step > 1 or mask is None)
     scalar, wide = memory(dtype), step * (whole if padded else width)
-    kind, some, holds = vector(scalar, wide), vector("i1", wide), vector("i1", width)
+    kind, holds = vector(scalar, wide), vector("i1", width)
 
     def loaded(mask: str | None) -> str:
         if step > 1 or padded:
@@ -163,14 +194,7 @@ def load_near(
             mask = shuffle(t, holds, mask or "splat (i1 true)", "zeroinitializer", lanes)
         if mask is None:
             return t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
-        return t.out.call(
-            f"llvm.masked.load.{suffix(scalar, wide)}.p0",
-            kind,
-            ("ptr", pointer),
-            ("i32 immarg", str(dtype.nbytes)),
-            (some, mask),
-            (kind, "zeroinitializer"),
-        )
+        return load_some(t, dtype, pointer, mask, wide, "zeroinitializer")
 
     if mask is None or step == 1:
         raw = loaded(mask)
@@ -193,7 +217,8 @@ def load_near(
 
 
 def staged_row(t: TileValues, s: Load, v: Valid, row: int) -> str:
-    """A copy on the stack of a row of bytes or halves, for which hardware has no masked access."""
+    """A copy on the stack of a row of bytes or halves, where hardware has no masked access for
+    them."""
     dtype, shape = s.result.dtype, s.result.shape
     kind, count = memory(dtype), columns(shape)
 
@@ -224,10 +249,10 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
 # blocks whose rows are the phases of one run
 
 
-def is_interleaved(access: Access, shape: tuple[int, ...]) -> bool:
+def is_interleaved(t: TileValues, access: Access, shape: tuple[int, ...]) -> bool:
     """Whether the columns of a matrix lie one after the other, each in one piece, so that it is
     read and written best as one run."""
-    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < 4:
+    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < t.masked:
         return False
     near, far = (constant_of(s) for s in reversed(access.strides))
     return far == 1 and near == shape[0] <= NEAR and access.limits[0] is None
@@ -247,14 +272,7 @@ def _of_a_run(t: TileValues, s: Load, row: int, piece: int) -> str:
         other = "zeroinitializer"
         if s.other is not None:
             other = t.splat(register(dtype), t.scalar(s.other), wide)
-        return t.out.call(
-            f"llvm.masked.load.{suffix(memory(dtype), wide)}.p0",
-            kind,
-            ("ptr", pointer),
-            ("i32 immarg", str(dtype.nbytes)),
-            (vector("i1", wide), run_mask(t, v.count, first, width, count)),
-            (kind, other),
-        )
+        return load_some(t, dtype, pointer, run_mask(t, v.count, first, width, count), wide, other)
 
     raw = t.once(("run", s.result, piece), make)
     return casts.from_memory(

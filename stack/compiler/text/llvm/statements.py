@@ -23,12 +23,13 @@ from stack.compiler.text.llvm.loads import (
     is_interleaved,
     is_transposed,
     run_mask,
+    store_some,
     swapped,
     transposed_load,
 )
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.turned import interleaved, shuffle
-from stack.compiler.text.llvm.types import memory, suffix, vector
+from stack.compiler.text.llvm.types import memory, vector
 
 STREAMED, STREAMED_MEANS = ", !nontemporal !0", "!0 = !{i32 1}"
 """Behind a store: it goes past the caches; at the end of a module that has such stores."""
@@ -64,7 +65,7 @@ class Pending:
         """Declare a load."""
         self.variables.append(s.result)
         env = self.tiles.env
-        apart = isinstance(s, Load) and not is_interleaved(s.source, s.result.shape)
+        apart = isinstance(s, Load) and not is_interleaved(self.tiles, s.source, s.result.shape)
         if isinstance(s, Load) and apart and is_transposed(s.source, s.result.shape):
             by_columns, alias = transposed_load(s)
             env.loads[by_columns.result] = by_columns
@@ -109,7 +110,7 @@ def _walk(root: Node) -> Iterator[Node]:
 def store(t: TileValues, pending: Pending, s: Store) -> None:
     """Write a tile, piece by piece as its values are computed."""
     target, value = s.target, s.value
-    one_run = is_interleaved(target, value.shape)
+    one_run = is_interleaved(t, target, value.shape)
     if not one_run and is_transposed(target, value.shape):
         target = swapped(target)
         value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
@@ -197,21 +198,14 @@ def _store_run(t: TileValues, target: Access, value: Node, piece: int) -> None:
     if valid_count is None:
         t.out.do(f"store {kind} {run}, ptr {pointer}, align {dtype.nbytes}")
         return
-    t.out.call(
-        f"llvm.masked.store.{suffix(scalar, wide)}.p0",
-        "void",
-        (kind, run),
-        ("ptr", pointer),
-        ("i32 immarg", str(dtype.nbytes)),
-        (vector("i1", wide), run_mask(t, valid_count, first, width, count)),
-    )
+    store_some(t, dtype, pointer, run_mask(t, valid_count, first, width, count), wide, run)
 
 
 def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
     places = [(row, j) for j in range(len(t.widths(value)))]
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
-    staged = v.count is not None and contiguous and value.dtype.nbytes < 4
+    staged = v.count is not None and contiguous and value.dtype.nbytes < t.masked
     if v.row is not None or staged:
         t.together(value, places)
 
@@ -229,7 +223,7 @@ def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
 
 
 def _store_staged(t: TileValues, target: Access, value: Node, row: int, count: str) -> None:
-    """Bytes and halves, for which hardware has no masked access, go through the stack."""
+    """Bytes and halves go through the stack, where hardware has no masked access for them."""
     kind = memory(value.dtype)
     buffer = t.out.alloca(kind, columns(value.shape), 64)
     for j, width in enumerate(t.widths(value)):
@@ -255,14 +249,8 @@ def _store_piece(
         _store_element(t, target, value, row, first, count)
     else:
         raw = casts.to_memory(t.out, operand, dtype, width)
-        t.out.call(
-            f"llvm.masked.store.{suffix(memory(dtype), width)}.p0",
-            "void",
-            (vector(memory(dtype), width), raw),
-            ("ptr", address(t, target, value.shape, row, first)),
-            ("i32 immarg", str(dtype.nbytes)),
-            (vector("i1", width), piece_mask(t, count, first, width)),
-        )
+        pointer = address(t, target, value.shape, row, first)
+        store_some(t, dtype, pointer, piece_mask(t, count, first, width), width, raw)
 
 
 def _write(

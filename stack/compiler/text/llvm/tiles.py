@@ -105,6 +105,7 @@ class TileValues:
     `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
     than a piece. `unit_of` gives the matrix unit that computes a product, `scale` is the function
     that multiplies by powers of two (`DeviceInfo.scale`), "" where there is none, and how many.
+    `masked` are the bytes of the least elements that hardware leaves out by a mask.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class TileValues:
         element_rules: Mapping[str, Rule],
         unit_of: Callable[[Node], MatrixUnit | None] = lambda _: None,
         scale: tuple[str, int] = ("", 0),
+        masked: int = 4,
     ) -> None:
         self.out = out
         self.lanes = lanes
@@ -124,7 +126,7 @@ class TileValues:
         self.interleave = interleave
         self.env = Environment()
         self.unit_of = unit_of
-        self.scale = scale
+        self.scale, self.masked = scale, masked
         self._has = HAS | {SCALE} if scale[0] else HAS
         self._piece_rules = piece_rules
         self._element_rules = element_rules
