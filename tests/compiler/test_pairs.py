@@ -132,12 +132,15 @@ def test_sums_down_columns_go_along_rows_in_the_order_of_pairs(rows, columns, in
 
 @pytest.mark.parametrize("info", [SIMD, SMALL], ids=["in a cache", "in memory"])
 def test_sums_along_rows_side_by_side_ask_for_the_next_rows(info):
-    """Of those that no cache holds; the last rows ask for themselves."""
+    """They are rows that no cache holds; the last ones ask for themselves. Of others one is read
+    after the other."""
     x = RNG.integers(-9, 9, (32, 1024)).astype(np.float32)
     a = g.input(0, Type(x.shape, DType.F32))
     found, program = run_lowered([g.reduce("sum", a, 1)], [a], [x], info=info)
     np.testing.assert_array_equal(found[0], x.sum(1, keepdims=True))
     assert [len(unused(c.kernel)) for c in program.calls] == [int(info is SMALL)]
+    loads = [s for c in program.calls for s in statements(c.kernel.body) if isinstance(s, Load)]
+    assert {len(s.result.shape) for s in loads} == {2 if info is SMALL else 1}
 
 
 def test_a_matrix_that_the_second_cache_does_not_hold_is_taken_to_be_in_memory():
