@@ -70,8 +70,8 @@ class Sums:
     combine: tuple[str, ...]
     serial: int | None
     apart: bool = False
-    """Whether the two innermost halves are written one after the other: their loop's text twice,
-    and one addition where a loop over both makes two, the first to nothing."""
+    """Whether halves are written one after the other: the text of the innermost loop as often as
+    there are, and one addition where a loop over two halves makes two, the first to nothing."""
     written: bool = False
     """Whether steps that are added one after the other are written so, and not as a loop."""
 
@@ -112,7 +112,7 @@ class Sums:
         if size == short:
             return b.loop(0, size, 1, lambda i, *sums: step(add(first, i), *sums), start)
         half = size // 2
-        if self.apart and half == short and start is self.neutral:
+        if self.apart and start is self.neutral:
             found = self._part(b, first, half, short, step, self.neutral)
             other = self._part(b, add(first, half), half, short, step, self.neutral)
             return [binary(op, x, y) for op, x, y in zip(self.combine, found, other, strict=True)]
