@@ -85,6 +85,33 @@ def test_strided_blocks_with_limits(layout, dtype, nbytes, fixed, data) -> None:
     agree(b.kernel(), (1,), buffers, scalars, vector_nbytes=nbytes)
 
 
+NARROWED = [
+    (DType.I64, DType.I32),
+    (DType.I32, DType.I16),
+    (DType.I32, DType.I8),
+    (DType.I64, DType.BOOL),
+    (DType.F64, F),
+    (F, DType.F16),
+    (F, DType.BF16),
+]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), NARROWED)
+@pytest.mark.parametrize("nbytes", [16, 32, 64])
+@pytest.mark.parametrize("left", [1, 2])
+def test_few_lanes_of_what_is_narrowed_write_nothing_beyond_them(wide, narrow, nbytes, left):
+    """LLVM 22 writes a whole word where it knows that a mask leaves one lane of a truncation."""
+    lanes = nbytes // wide.nbytes
+    b = Builder("narrowed")
+    x, y = b.buffer("x", wide), b.buffer("y", narrow, writes=True)
+    at = mul(binary("rem", program_id(0), 2), lanes)
+    limits = [sub(lanes + left, at)]
+    b.store(y, at, cast(b.load(x, at, (lanes,), (1,), limits), narrow), (1,), limits)
+    count = 2 * lanes + 8
+    buffers = {"x": numbers(wide, count), "y": np.ones(count, NUMPY[narrow])}
+    agree(b.kernel(), (2,), buffers, vector_nbytes=nbytes)
+
+
 @few
 @given(
     st.integers(1, 17), st.integers(2, 6), st.sampled_from([F, DType.F64, DType.BF16]), REGISTERS

@@ -133,19 +133,25 @@ def load_some(t: TileValues, dtype: DType, pointer: str, mask: str, width: int, 
 def store_some(
     t: TileValues, dtype: DType, pointer: str, mask: str, width: int, value: str
 ) -> None:
-    """Write as many neighbours where a mask holds, halves as their bits."""
-    scalar = memory(dtype)
-    bits = "i16" if scalar == "half" else scalar
-    kind, words = vector(scalar, width), vector(bits, width)
+    """Write as many neighbours of at least two bytes where a mask holds. Integers go as floats, and
+    halves byte by byte: LLVM 22 writes all bytes of what was truncated where it knows that a mask
+    leaves one lane."""
+    kind, bits, lanes = vector(memory(dtype), width), memory(dtype), width
+    if dtype.nbytes == 2:
+        mask = shuffle(t, vector("i1", width), mask, "poison", [i // 2 for i in range(2 * width)])
+        bits, lanes = "i8", 2 * width
+    elif dtype.is_int:
+        bits = "double" if dtype.nbytes == 8 else "float"
+    words = vector(bits, lanes)
     if words != kind:
         value = t.out.put(f"bitcast {kind} {value} to {words}")
     t.out.call(
-        f"llvm.masked.store.{suffix(bits, width)}.p0",
+        f"llvm.masked.store.{suffix(bits, lanes)}.p0",
         "void",
         (words, value),
         ("ptr", pointer),
         ("i32 immarg", str(dtype.nbytes)),
-        (vector("i1", width), mask),
+        (vector("i1", lanes), mask),
     )
 
 
@@ -252,7 +258,7 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
 def is_interleaved(t: TileValues, access: Access, shape: tuple[int, ...]) -> bool:
     """Whether the columns of a matrix lie one after the other, each in one piece, so that it is
     read and written best as one run."""
-    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < t.masked:
+    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < max(t.masked, 2):
         return False
     near, far = (constant_of(s) for s in reversed(access.strides))
     return far == 1 and near == shape[0] <= NEAR and access.limits[0] is None

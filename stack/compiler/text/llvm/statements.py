@@ -205,7 +205,8 @@ def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
     places = [(row, j) for j in range(len(t.widths(value)))]
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
-    staged = v.count is not None and contiguous and value.dtype.nbytes < t.masked
+    least = max(t.masked, 2)  # bytes are truncated from words: see `store_some`
+    staged = v.count is not None and contiguous and value.dtype.nbytes < least
     if v.row is not None or staged:
         t.together(value, places)
 
@@ -223,7 +224,7 @@ def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
 
 
 def _store_staged(t: TileValues, target: Access, value: Node, row: int, count: str) -> None:
-    """Bytes and halves go through the stack, where hardware has no masked access for them."""
+    """Bytes go through the stack, and halves where hardware has no masked access for them."""
     kind = memory(value.dtype)
     buffer = t.out.alloca(kind, columns(value.shape), 64)
     for j, width in enumerate(t.widths(value)):
