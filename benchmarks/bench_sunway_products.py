@@ -32,7 +32,8 @@ OF_THE_PEAK = {DType.F64: 2048, DType.F16: 2048}
 ODD = 1_000_003
 """Elements of a sum of two, which no size of a vector, a transfer or a core divides."""
 QUICK = ((DType.F64, 768), (DType.F16, 1536), (DType.F32, 1024))
-BY_HAND = "a program by hand"
+BY_HAND, EDGES = "a program by hand", {DType.F64: 768, DType.F16: 1536}
+"""It multiplies matrices whose edges are multiples of these."""
 KEYS, COLUMNS = 4096, 64
 
 
@@ -74,7 +75,9 @@ def _product(emulated: _Emulated, dtype: DType, n: int) -> Iterator[Row]:
     a, b = (build.input(i, Type((n, n), dtype)) for i in range(2))
     seconds = emulated.seconds((build.matmul(a, b),), (a, b))
     peak = emulated.engine.device.info.dtypes[dtype]
-    by_hand = _by_hand(n, dtype is DType.F16) / peak if dtype is not DType.F32 else None
+    by_hand = None
+    if dtype in EDGES and n % EDGES[dtype] == 0:
+        by_hand = _by_hand(n, dtype is DType.F16) / peak
     claim = f"{dtype.value} product of {n} by {n} matrices on a core group"
     share, note, unit = 2 * n**3 / seconds / peak, "emulated time", "share of the peak"
     bar = Bar(ratio=0.95) if by_hand else None

@@ -36,11 +36,13 @@ PART = 0.1
 STEP, PASS = 0.53, 1.6
 """For how much of memory's latency a step waits: of a core alone, and of cores that wait for each
 other to pass pieces on."""
+SHORT = 2
+"""In how many steps a last one is made that is shorter than the others."""
 FIRST = 10.6
 """In how many latencies the first pieces come to all cores, and nothing is computed."""
 
-_ROWS = (*range(1, 8), 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192)
-_COLUMNS = (4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192)
+_ROWS = (*range(1, 8), 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
+_COLUMNS = (4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256)
 _DEPTHS = (4, 8, 16, 24, 32, 48, 64)
 
 
@@ -159,7 +161,8 @@ def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     """Seconds of the whole product, where the next pieces come while cores multiply."""
     # A step of one core: whole vectors, each of which is loaded for some rows of sums.
     columns = round_up(b.columns, cores.lanes)
-    rows, vectors = min(ROWS, b.rows), min(VECTORS, columns // cores.lanes)
+    # An odd number of vectors is computed one by one.
+    rows, vectors = min(ROWS, b.rows), 1 if columns // cores.lanes % VECTORS else VECTORS
     slower = max(1.0, (rows + vectors) / (rows * vectors))
     wait = cores.latency * (PASS if b.together else STEP)
     # The pieces of a step of all cores, in lines of memory
@@ -180,7 +183,7 @@ def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     parts = 0 if whole else 1 if nbytes < line else 2
     one = (
         FIRST * cores.latency
-        + ceil_div(shape.k, b.depth) * step
+        + (ceil_div(shape.k, b.depth) + (SHORT - 1 if shape.k % b.depth else 0)) * step
         + (cores.count * runs * (nbytes / cores.bandwidth + parts * PART * cores.latency))
     )
     # How often all cores compute a block.
