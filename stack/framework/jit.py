@@ -114,7 +114,7 @@ def jit(
     return Jitted(function, dynamic, memory, host_memory)
 
 
-class Jitted(walk.Captured, Generic[P, R]):
+class Jitted(walk.Replaying, Generic[P, R]):
     """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
     def __init__(

@@ -213,7 +213,7 @@ def replayed(monkeypatch):
 
     def call(self, *args, **kwargs):
         before = len(asked)
-        found = walk.Captured.__call__(self, *args, **kwargs)
+        found = walk.Replaying.__call__(self, *args, **kwargs)
         if len(asked) == before:
             counted.append(found)
         return found

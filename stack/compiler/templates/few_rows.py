@@ -45,7 +45,7 @@ from stack.compiler.templates.blocking import (
     round_up,
     scratch_budget,
 )
-from stack.compiler.templates.few_rows_frame import Frame, frame, near_nbytes, padded
+from stack.compiler.templates.few_rows_frame import Frame, frame, packed_nbytes, padded
 from stack.compiler.templates.product import Product
 
 MOST = 16
@@ -77,7 +77,7 @@ def suits(p: Product, info: DeviceInfo) -> bool:
         return False
     apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
     along_k = s.a_contiguous == "k" and not s.k_run
-    fits = s.m * padded(s.k, lanes_of(s, info)) * s.accumulate.nbytes <= near_nbytes(info)
+    fits = s.m * padded(s.k, lanes_of(s, info)) * s.accumulate.nbytes <= packed_nbytes(info)
     return along_k and not apart and fits and s.together == 1
 
 

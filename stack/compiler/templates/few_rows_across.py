@@ -43,7 +43,7 @@ from stack.compiler.templates.blocking import (
 )
 from stack.compiler.templates.edges import left_of
 from stack.compiler.templates.few_rows import DEEPEST
-from stack.compiler.templates.few_rows_frame import Frame, frame, near_nbytes, padded
+from stack.compiler.templates.few_rows_frame import Frame, frame, packed_nbytes, padded
 from stack.compiler.templates.product import Product
 
 PART = 4
@@ -63,7 +63,7 @@ float32 0.5 to 0.97, and with 64 columns 0.95 to 1.2."""
 def across(info: DeviceInfo) -> Across:
     """By which matrices a row is multiplied so: those for which its elements fit."""
     widest = DType.F64.nbytes
-    deepest = near_nbytes(info) // widest - 2 * info.limits.vector_nbytes // widest
+    deepest = packed_nbytes(info) // widest - 2 * info.limits.vector_nbytes // widest
     return Across(min(DEEPEST, deepest), LEAST * max(1, info.limits.instances))
 
 

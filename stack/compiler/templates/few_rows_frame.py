@@ -68,7 +68,7 @@ def frame(b: Builder, p: Product, lanes: int, width: int, pitch: int) -> Frame:
     return Frame(b, p, lanes, width, a, c, (depth, pitch))
 
 
-def near_nbytes(info: DeviceInfo) -> int:
+def packed_nbytes(info: DeviceInfo) -> int:
     """What packed rows may take: the second cache holds them beside what is read meanwhile."""
     return min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 2)
 

@@ -296,8 +296,7 @@ class _Loops:
             return False
         if not (is_fixed(last.size) and 1 < last.size <= NEAR):
             return False
-        found, runs = self._accesses(), 0
-        least = max(self.emission.info.limits.masked_nbytes, 2)
+        found, runs, least = self._accesses(), 0, self.emission.info.limits.masked_nbytes
         if any(a.source is not None for at, _ in found for a, _ in at.terms):
             return False
         for at, dtype in found:

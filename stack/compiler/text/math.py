@@ -28,7 +28,7 @@ ULP: Mapping[str, float] = MappingProxyType(
         "pow": 0.51,
     }
 )
-"""Largest errors of the f32 functions, in units in the last place"""
+"""Largest errors of the f32 functions, in units in the last place."""
 
 TRIGONOMETRIC_LIMIT = 48000.0
 """Up to this magnitude the expansions of sin and cos hold; the renderer calls a library beyond."""

@@ -1622,7 +1622,7 @@ static PyObject *replay(PyObject *usual, PyObject *given)
 }
 
 /* As `_call` of a captured function, which it leaves to that where the call is not as it usually is. */
-static PyObject *call_captured(PyObject *self, PyObject *args, PyObject *kwargs)
+static PyObject *call_or_replay(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *usual = PyObject_GetAttr(self, a__usual), *made = NULL, *call;
     if (usual != NULL && usual != Py_None && (kwargs == NULL || PyDict_Size(kwargs) == 0))
@@ -1635,13 +1635,13 @@ static PyObject *call_captured(PyObject *self, PyObject *args, PyObject *kwargs)
     return made;
 }
 
-static PyType_Slot captured_slots[] = {
+static PyType_Slot replaying_slots[] = {
     {Py_tp_doc, "A function that calls `_call`, but for calls that `_usual` says how to make."},
-    {Py_tp_call, call_captured},
+    {Py_tp_call, call_or_replay},
     {0, NULL},
 };
-static PyType_Spec captured_spec = {
-    .name = "stack.recorder._walk.Captured", .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = captured_slots,
+static PyType_Spec replaying_spec = {
+    .name = "stack.recorder._walk.Replaying", .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .slots = replaying_slots,
 };
 
 /* Where in objects of a class the slot of a name lies; -1 with an exception. */
@@ -1740,9 +1740,9 @@ PyMODINIT_FUNC PyInit__walk(void)
     if (!of_floats || !of_ints || !of_bools || !of_lengths || !throughs || !told || !moves_near || !empty || !one_more ||
         !zero)
         return NULL;
-    PyObject *made = PyModule_Create(&definition), *captured = made ? PyType_FromSpec(&captured_spec) : NULL;
-    if (captured == NULL || PyModule_AddObjectRef(made, "Captured", captured) < 0)
+    PyObject *made = PyModule_Create(&definition), *replaying = made ? PyType_FromSpec(&replaying_spec) : NULL;
+    if (replaying == NULL || PyModule_AddObjectRef(made, "Replaying", replaying) < 0)
         Py_CLEAR(made);
-    Py_XDECREF(captured);
+    Py_XDECREF(replaying);
     return made;
 }

@@ -46,11 +46,11 @@ def agree(
     scale: Any = None,
     vector_nbytes: int = 32,
 ) -> dict[str, np.ndarray]:
-    """Compare, of bytes and halves with masks for them and without; give the buffers as the
+    """Compare, where there are halves with masks for them and without; give the buffers as the
     interpreter left them."""
     wanted = {name: a.copy() for name, a in buffers.items()}
     interpret(kernel, grid, wanted, scalars or {})
-    for masked_nbytes in (4, 1) if any(a.itemsize < 4 for a in buffers.values()) else (4,):
+    for masked_nbytes in (4, 2) if any(a.itemsize < 4 for a in buffers.values()) else (4,):
         got = {name: a.copy() for name, a in buffers.items()}
         run(kernel, grid, got, scalars, info(vector_nbytes, masked_nbytes))
         for name in buffers:

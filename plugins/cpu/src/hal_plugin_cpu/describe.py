@@ -91,7 +91,7 @@ def describe(shape: Shape, processor: Processor) -> DeviceInfo:
             progress_s=shape.progress_s,
             vector_nbytes=vector_nbytes,
             registers=registers,
-            masked_nbytes=1 if features.get("avx512bw") and features.get("avx512vl") else 4,
+            masked_nbytes=2 if features.get("avx512bw") and features.get("avx512vl") else 4,
             caches=machine.caches(),
         ),
         spaces=spaces(shape.capacity),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.text.llvm.tiles import Rule, TileValues
+from stack.compiler.text.llvm.turned import resized
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
 from stack.compiler.text.math import FUNCTIONS, TRIGONOMETRIC_LIMIT
 from stack.compiler.text.primitive import SCALE
@@ -67,26 +68,10 @@ def _scale(t: TileValues, n: Node, row: int, piece: int) -> str:
     scalar, width = t.register(n, piece)
     function, lanes = t.scale
     kind = vector(scalar, lanes)
-    x, power = (_widened(t, t.piece(s, row, piece), scalar, width, lanes) for s in n.srcs)
+    x, power = (resized(t, scalar, t.piece(s, row, piece), width, lanes) for s in n.srcs)
     every = (f"i{lanes}", "-1")
     found = t.out.call(function, kind, (kind, x), (kind, power), (kind, x), every, ("i32", "4"))
-    if width == lanes:
-        return found
-    if width == 1:
-        return t.out.put(f"extractelement {kind} {found}, i64 0")
-    order = ", ".join(f"i32 {i}" for i in range(width))
-    return t.out.put(f"shufflevector {kind} {found}, {kind} poison, <{width} x i32> <{order}>")
-
-
-def _widened(t: TileValues, value: str, scalar: str, width: int, lanes: int) -> str:
-    """A value with as many lanes."""
-    if width == lanes:
-        return value
-    if width == 1:
-        return t.out.put(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
-    kind = vector(scalar, width)
-    order = ", ".join(f"i32 {i}" if i < width else "i32 poison" for i in range(lanes))
-    return t.out.put(f"shufflevector {kind} {value}, {kind} poison, <{lanes} x i32> <{order}>")
+    return resized(t, scalar, found, lanes, width)
 
 
 PIECES: Mapping[str, Rule] = {

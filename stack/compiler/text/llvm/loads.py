@@ -258,7 +258,7 @@ def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DT
 def is_interleaved(t: TileValues, access: Access, shape: tuple[int, ...]) -> bool:
     """Whether the columns of a matrix lie one after the other, each in one piece, so that it is
     read and written best as one run."""
-    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < max(t.masked, 2):
+    if len(shape) != 2 or 1 in shape or access.memory.dtype.nbytes < t.masked:
         return False
     near, far = (constant_of(s) for s in reversed(access.strides))
     return far == 1 and near == shape[0] <= NEAR and access.limits[0] is None

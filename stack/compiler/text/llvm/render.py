@@ -58,7 +58,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         *(out, lanes, registers, min(CHAINS, max(registers // 4, 1)), _PIECES, _ELEMENTS),
         lambda n: unit_of_dot(n, lanes, info),
         (info.scale, info.limits.vector_nbytes // DType.F32.nbytes),
-        info.limits.masked_nbytes,
+        max(info.limits.masked_nbytes, 2),  # bytes are truncated from words: see `store_some`
     )
     for i, p in enumerate(kernel.params):
         slot = tiles.out.put(f"getelementptr i64, ptr %args, i64 {i}")

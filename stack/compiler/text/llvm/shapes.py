@@ -10,7 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.text.llvm import groups
 from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
-from stack.compiler.text.llvm.turned import shuffle, square, turned
+from stack.compiler.text.llvm.turned import resized, shuffle, square, turned
 from stack.compiler.text.llvm.types import register, vector
 
 Coordinates = tuple[int, int]
@@ -165,7 +165,7 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
         block, width = row // lanes, t.widths(n)[piece]
         given = t.widths(x)[block]
         source = [
-            _resized(
+            resized(
                 t,
                 scalar,
                 _word(t, n.dtype, t.piece(x, piece * lanes + i, block), given),
@@ -177,7 +177,7 @@ def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
             for i in range(lanes)
         ]
         for i, value in enumerate(square(t, scalar, source)[:given]):
-            cut = _resized(t, scalar, value, lanes, width)
+            cut = resized(t, scalar, value, lanes, width)
             t.define(n, block * lanes + i, piece, _of_word(t, n.dtype, cut, width))
         return t.piece(n, row, piece)
     first = piece * t.lanes
@@ -205,18 +205,6 @@ def _of_word(t: TileValues, dtype: DType, value: str, width: int) -> str:
     if dtype is DType.F16:
         value = t.out.put(f"bitcast {bits} {value} to {vector('half', width)}")
     return value
-
-
-def _resized(t: TileValues, scalar: str, value: str, old: int, new: int) -> str:
-    """A vector with lanes cut off or undefined ones appended."""
-    if old == new:
-        return value
-    if old == 1:
-        return t.out.put(f"insertelement {vector(scalar, new)} poison, {scalar} {value}, i64 0")
-    kind = vector(scalar, old)
-    if new == 1:
-        return t.out.put(f"extractelement {kind} {value}, i64 0")
-    return shuffle(t, kind, value, "poison", [min(i, old) for i in range(new)])
 
 
 PIECES: Mapping[str, Rule] = {

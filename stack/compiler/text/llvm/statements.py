@@ -28,7 +28,7 @@ from stack.compiler.text.llvm.loads import (
     transposed_load,
 )
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
-from stack.compiler.text.llvm.turned import interleaved, shuffle
+from stack.compiler.text.llvm.turned import interleaved, resized
 from stack.compiler.text.llvm.types import memory, vector
 
 STREAMED, STREAMED_MEANS = ", !nontemporal !0", "!0 = !{i32 1}"
@@ -174,8 +174,7 @@ def _store_over_next(t: TileValues, target: Access, value: Node, row: int) -> No
     wide = 1 << width.bit_length()
     kind, raw = memory(value.dtype), t.piece(value, row, 0)
     raw = casts.to_memory(t.out, raw, value.dtype, width)
-    lanes = [i if i < width else None for i in range(wide)]
-    raw = shuffle(t, vector(kind, width), raw, "poison", lanes)
+    raw = resized(t, kind, raw, width, wide)
     pointer = address(t, target, value.shape, row, 0)
     t.out.do(f"store {vector(kind, wide)} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
 
@@ -205,8 +204,7 @@ def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
     places = [(row, j) for j in range(len(t.widths(value)))]
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
-    least = max(t.masked, 2)  # bytes are truncated from words: see `store_some`
-    staged = v.count is not None and contiguous and value.dtype.nbytes < least
+    staged = v.count is not None and contiguous and value.dtype.nbytes < t.masked
     if v.row is not None or staged:
         t.together(value, places)
 

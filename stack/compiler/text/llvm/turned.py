@@ -54,6 +54,18 @@ def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int | None
     return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
 
 
+def resized(t: TileValues, scalar: str, value: str, old: int, new: int) -> str:
+    """A vector with lanes cut off or undefined ones appended."""
+    if old == new:
+        return value
+    if old == 1:
+        return t.out.put(f"insertelement {vector(scalar, new)} poison, {scalar} {value}, i64 0")
+    kind = vector(scalar, old)
+    if new == 1:
+        return t.out.put(f"extractelement {kind} {value}, i64 0")
+    return shuffle(t, kind, value, "poison", [i if i < old else None for i in range(new)])
+
+
 def interleaved(t: TileValues, scalar: str, values: Sequence[str], width: int) -> str:
     """The vector of the first elements of up to four vectors, then the second ones, and so on."""
     count = len(values)

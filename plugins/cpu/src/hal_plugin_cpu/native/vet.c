@@ -33,8 +33,8 @@ static const char *const INTRINSICS[] = {
     "roundeven", "sin", "smax", "smin", "sqrt", "tanh", "trunc", "umax", "umin",
 };
 
-/* The instructions for products and for powers of two that the description names. LLVM ends the process for one that the processor lacks,
- * and for one of tile registers whose size is no number. */
+/* The instructions for products and for powers of two that the description names. LLVM ends the process for one that
+ * the processor lacks, and for one of tile registers whose size is no number. */
 typedef struct { const char *name; int feature, tiles; } unit;
 static const unit UNITS[] = {
     {"llvm.x86.avx512bf16.dpbf16ps.512", HC_DOT_BF16, 0},
