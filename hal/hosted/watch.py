@@ -32,21 +32,31 @@ class Doing:
 
 
 class Quiet:
-    """For how long nothing was seen to come on. Time for which a thread of this process was ready
-    and no processor was free is not counted: whoever works may wait for what that one holds, as
-    threads of Python do, and a busy machine makes no hang."""
+    """For how long what is looked at was seen to be the same. Time for which a thread of this
+    process was ready and no processor was free is not counted: whoever works may wait for what that
+    one holds, as threads of Python do, and a busy machine makes no hang."""
 
-    def __init__(self) -> None:
-        self._since_s = self._starved_s = 0.0
-        self._before: dict[int, float] = {}
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self.begin()
 
     def begin(self) -> None:
         """It came on just now."""
-        self._since_s, self._starved_s, self._before = time.monotonic(), 0.0, {}
+        self._seen, self._since_s, self._starved_s = self._look(), time.monotonic(), 0.0
+        self._before: dict[int, float] = {}
+
+    def _came_on(self) -> bool:
+        if self._look() == self._seen:
+            return False
+        self.begin()
+        return True
 
     def lasts(self, limit_s: float) -> bool:
         """Whether it has been so long. What threads waited is counted from the first look on, and
-        looked at again only where the clock says that it has."""
+        looked at again only where the clock says that it has. Who counts may wait long for the
+        interpreter's lock, in which what is looked at comes on: then it has not."""
+        if self._came_on():
+            return False
         if self._before and time.monotonic() - self._since_s - self._starved_s < limit_s:
             return False
         waits = waits_s()
@@ -55,7 +65,8 @@ class Quiet:
             default=0.0,
         )
         self._before = waits
-        return time.monotonic() - self._since_s - self._starved_s >= limit_s
+        long = time.monotonic() - self._since_s - self._starved_s >= limit_s
+        return long and not self._came_on()
 
 
 class Watch:
@@ -87,14 +98,13 @@ class Watch:
         self._thread.join(timeout=10.0)
 
     def _loop(self) -> None:
-        quiet, before = Quiet(), (-1, -1)
+        quiet = Quiet(lambda: (self._doing.steps, self._beats()))
         while not self._end.wait(self._progress_s / LOOKS):
-            seen = (self._doing.steps, self._beats())
-            if not self._doing.operation or seen != before:
-                before = seen
+            steps = self._doing.steps
+            if not self._doing.operation:
                 quiet.begin()
             elif quiet.lasts(self._progress_s):
-                self._lose(self._doing, seen[0])
+                self._lose(self._doing, steps)
 
 
 Made = TypeVar("Made")
@@ -119,13 +129,9 @@ def watched(name: str, limit_s: float, beats: Callable[[], int], work: Callable[
             made.set_exception(error)
 
     threading.Thread(target=do, name=name, daemon=True).start()
-    seen, quiet = beats(), Quiet()
-    quiet.begin()
+    quiet = Quiet(beats)
     while not wait([made], timeout=limit_s / LOOKS).done:
-        before = seen
-        if (seen := beats()) != before:
-            quiet.begin()
-        elif quiet.lasts(limit_s):
+        if quiet.lasts(limit_s):
             raise NoProgress(f"no progress for {limit_s:g} s")
     return made.result(timeout=0)
 

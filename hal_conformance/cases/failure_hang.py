@@ -174,19 +174,24 @@ def _(rig: Rig, how: str) -> None:
             with no_hang(GETS_ON):
                 bound = other.device.bind(other.program(spin(other)), (other.buffer(4), rounds))
                 (line,) = lines(other, 1)
-            count, took_s = _TOGETHER * parts, 0.0
+            count, own_s = _TOGETHER * parts, 0.0
             try:
                 # What was timed while the machine was busy takes less than its part: once more,
-                # twice as much, until it took as long as a hang may take to be found.
-                while took_s < 2 * limit_s:
+                # twice as much, until it took longer than a hang may take to be found. What
+                # threads waited for a processor is left out, and by more where a device counts
+                # the waits of each of its threads.
+                while own_s < LONGER * limit_s:
                     launches, instances = (count, 1) if how == "each" else (1, count)
                     if instances > other.info.limits.grid[0]:
                         raise expect.Unfit(f"the device has no grid of {instances}")
-                    begin_s = time.monotonic()
+                    gate = other.gate()
                     for _ in range(launches):
-                        point = other.device.launch(bound, (instances, 1, 1), line, ())
-                    other.done(point, timeout_s=FOUND_S)
-                    took_s, count = time.monotonic() - begin_s, 2 * count
+                        point = other.device.launch(bound, (instances, 1, 1), line, (gate.point,))
+                    with busy.crowd() as besides, stopwatch() as seconds:
+                        gate.open()
+                        other.done(point, timeout_s=FOUND_S)
+                    besides.count()
+                    own_s, count = besides.own_s(seconds[0], 0, elsewhere=False), 2 * count
             except OperationFailed as error:
                 found = error.failure
                 if found.kind is not FailureKind.HANG:

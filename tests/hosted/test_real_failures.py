@@ -108,6 +108,20 @@ def test_a_launch_that_waits_for_a_thread_without_a_processor_is_no_hang(slow, e
         slow.wait(launched(slow))
 
 
+def test_what_comes_on_while_waits_are_counted_is_not_quiet():
+    """Who counts may itself wait long for the interpreter."""
+    seen, reads = [0], iter(range(1, 4))
+
+    def look():
+        """Comes on after it was looked at for the first time, as long as there is a next."""
+        now = seen[0]
+        seen[0] = next(reads, now)
+        return now
+
+    quiet = watch.Quiet(lambda: look() // 2)
+    assert [quiet.lasts(0.0) for _ in range(4)] == [False, True, True, True]
+
+
 def test_a_host_call_may_take_its_time(slow):
     point = slow.device.host_call(lambda: threading.Event().wait(0.2), slow.timeline(), ())
     assert slow.wait(point)
