@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 import stack.framework as ht
 from hal.core.dtypes import DType
-from hal.tile.build import Builder
+from hal.tile.build import Builder, add, const, mul
 from hal.tile.interpret import interpret
 from hal.tile.kernel import For, Load
 from hal.tile.node import Node, Type
 from hal.tile.walk import statements
 from stack import ops as g
 from stack.compiler.graph import prepare
-from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
+from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, Sums, completed, halved, levels, waiting
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.llvm.ahead import unused
+from stack.compiler.text.llvm.render import render
 from tests.compiler.lowered import SIMD, lowered, run_lowered
 from tests.draw import sample
 
@@ -264,3 +265,24 @@ def test_short_rows_have_tiles_that_divide_them_and_long_ones_a_masked_one(size,
     (call, *_) = lowered(GraphRequest((g.reduce("max", a, 1),), (a,))).calls
     (loop,) = (s for s in call.kernel.body if isinstance(s, For))
     assert [s.result.shape for s in loop.body if isinstance(s, Load)] == [(width,)]
+
+
+def test_sums_that_are_complete_are_added_before_the_next_part_begins():
+    """Else all parts would wait beside the registers until the last one is computed."""
+    b = Builder("parts")
+    x = b.buffer("x", DType.F32, reads=True, writes=False)
+    y = b.buffer("y", DType.F32, reads=False, writes=True)
+    shape, parts = (2, 16), 8
+
+    def step(i: Node, acc: Node) -> tuple[Node]:
+        return (add(acc, b.load(x, mul(i, 32), shape, (16, 1))),)
+
+    zeros = (const(0, DType.F32, shape),)
+    sums = Sums(zeros, ("add",), 4, apart=True)
+    (total,) = sums.over(b, 4 * parts, 1, step, zeros)
+    b.store(y, 0, total, (16, 1))
+    lines = render(b.kernel(), SIMD).text.splitlines()
+    begins = [i for i, line in enumerate(lines) if line.startswith("body")]
+    assert len(begins) == parts
+    last = sum("fadd" in line for line in lines[begins[-1] :])
+    assert last == (1 + levels(parts)) * 2 * (16 * 4 // SIMD.limits.vector_nbytes)

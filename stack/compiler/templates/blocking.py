@@ -209,17 +209,17 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # as often as that needs, so that sums are those of its halves; equal parts for others, and
     # where k is too odd for that.
     # And a panel of A fits beside it, of tall tiles with narrow rows. Panels that need not be there
-    # may be deeper, but for sums over rows, which stop often: more levels of them would leave the
-    # registers. Those hold all of k, where that is no deeper than half of such a panel, and sums
-    # that wait would not fit the second cache (Zen 4, 2048 by 384 to 768 by 1536 or 2048: 0.85 to
-    # 0.97 of the time of bfloat16, 0.96 to 1.0 of float32).
+    # may be deeper, but for sums over rows that wait in the second cache: with fewer levels of them
+    # what it loads and stores takes less than what leaves the registers at each stop (Zen 4, 128 by
+    # 4096 to 128: 1.02 of the time of float32; where they would not fit it 0.98 to 1.0, and of
+    # bfloat16 0.99 to 1.0).
     budget = scratch_budget(info)
     near = min(cache_nbytes(info, 0) * 3 // 4, budget // 4)
     deep = min(near // nr, budget // (mr + nr)) // shape.packed.nbytes
     if mr * nr >= FAR_REUSE * (mr + nr) and not shape.tile:
         far = min(int(cache_nbytes(info, 1) * FAR_PART), budget // 4) // nr // shape.packed.nbytes
-        waits_far = shape.m * shape.n * shape.accumulate.nbytes > cache_nbytes(info, 1)
-        if not shape.over_rows or (waits_far and 2 * shape.k <= far):
+        waits_far = shape.m * shape.n * shape.accumulate.nbytes >= cache_nbytes(info, 1)
+        if not shape.over_rows or waits_far:
             deep = max(deep, far)
     most = max(whole, deep // whole * whole)
     half = halved(shape.k, most, whole) if shape.over_rows else shape.k

@@ -7,6 +7,7 @@ with depth, not exponentially.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from hal.core.dtypes import DType
@@ -26,6 +27,7 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, toposort
+from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import ahead, indexed, loads, tile_registers
 from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
@@ -74,6 +76,7 @@ class Body:
                 store(t, self.pending, s)
             elif isinstance(s, For):
                 self._force_before([s])
+                self._compute_between(statements[:i], statements[i:], outs)
                 if ahead.multiplies(s) and not any(map(ahead.multiplies, statements[:i])):
                     self._ask_behind(statements[i + 1 :])
                 self._loop(s)
@@ -186,6 +189,24 @@ class Body:
         else:
             roots = [n for s in inside for n in operands(s)]
             self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
+
+    def _compute_between(
+        self, before: Sequence[Statement], after: Sequence[Statement], outs: Outs
+    ) -> None:
+        """Compute what combines the results of loops before, where nothing else reads them: while
+        the next loop runs, one then waits for its use and not all."""
+        results = [c.result for s in before if isinstance(s, For) for c in s.carried]
+        ripe = {n for n in results if n.type.size > self.tiles.lanes}
+        if len(ripe) < 2:
+            return
+        roots = [*(n for s in nested(after) for n in operands(s)), *outs]
+        order = list(toposort(roots))
+        readers = Counter([*roots, *(x for n in order for x in n.srcs)])
+        for n in order:
+            combines = n.op in ELEMENTWISE and len(n.srcs) > 1
+            if combines and all(x in ripe and readers[x] == 1 for x in n.srcs):
+                ripe.add(n)
+                self.tiles.pieces(n)
 
     def _compute_before(self, s: For) -> None:
         """Compute what each step of a loop would compute again, where it fills no more than a
