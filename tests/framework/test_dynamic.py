@@ -217,6 +217,27 @@ def test_a_preallocated_cache_compiles_nothing_after_three_tokens(engine):
     np.testing.assert_array_equal(cache.numpy()[:40], known)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "int16"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_by_an_index_of_any_size(axis, dtype):
+    """Updates are computed some at a time, and those that are left over one by one."""
+
+    @ht.jit
+    def summed(x, i, u):
+        return x.scatter_add(axis, i, u * 2)
+
+    rng = np.random.default_rng(7)
+    for shape, count in (((3, 40), 40), ((2, 7), 19), ((70, 65), 9), ((9, 130), 66)):
+        sizes = (count, shape[1]) if axis == 0 else (shape[0], count)
+        x, u = (rng.integers(-4, 5, s).astype(np.float32) for s in (shape, sizes))
+        index = rng.integers(0, shape[axis], sizes)
+        given = [ht.tensor(a).to(getattr(ht, dtype)) for a in (x, u)]
+        found = summed(given[0], ht.tensor(index), given[1]).to(ht.float32).numpy()
+        own = np.indices(sizes)
+        np.add.at(x, (index, own[1]) if axis == 0 else (own[0], index), u * 2)
+        np.testing.assert_array_equal(found, x)
+
+
 def test_what_python_asks_of_a_size_is_a_condition():
     @ht.jit
     def f(x):
