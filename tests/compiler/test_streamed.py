@@ -153,6 +153,13 @@ def test_stores_of_an_instance_count_together() -> None:
     assert not found(rows(DType.F32, 256))
 
 
+def test_what_lies_between_two_instances_counts() -> None:
+    """Rows that are joined are of an array that is larger than each of the parts."""
+    x = g.input(0, Type((4096, 1024), DType.BF16))
+    kernel = lowered(g.concat([x, x], 1), x)
+    assert list(found(kernel).values()) == [4096, 4096]
+
+
 def test_a_loop_of_unknown_length(soon: None) -> None:
     b = Builder("unknown")
     x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, False, True)
@@ -172,6 +179,7 @@ def test_a_loop_of_unknown_length(soon: None) -> None:
         (DType.F64, 65, 1),
         (DType.I8, 72, 8),
         (DType.U16, 128, 64),
+        (DType.F16, 128, 64),
     ],
 )
 def test_rows_are_as_interpreted(

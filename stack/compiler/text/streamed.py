@@ -16,6 +16,7 @@ from hal.core.dtypes import DType
 from hal.core.facts import dataclass
 from hal.tile.kernel import GLOBAL, For, Kernel, Statement, Store
 from hal.tile.node import Node, toposort
+from stack.compiler.text.indices import step_of
 
 LEAST_NBYTES = 1 << 24
 """What a launch writes at least. Measured in processor time on a large shared last cache (Sapphire
@@ -44,7 +45,8 @@ class _Loop:
 
 def found(kernel: Kernel, vector_nbytes: Callable[[DType], int]) -> Mapping[Store, int]:
     """The stores that may write past the caches by whole vectors of so many bytes of a type, each
-    with the bytes that an instance writes by it and by the others that write to that memory; none
+    with the bytes that an instance writes by it and by the others that write to that memory, or,
+    where others write what lies between two instances, with the bytes from one to the next; none
     where no launch writes enough."""
     written = {p.name for p in kernel.params if p.writes and not p.reads}
     stores = [
@@ -62,7 +64,7 @@ def found(kernel: Kernel, vector_nbytes: Callable[[DType], int]) -> Mapping[Stor
         if not whole or any(x.index not in used for x in loops):
             continue  # or a loop writes the same place again
         if nbytes >= _RUN_NBYTES and _reach_nbytes(s, loops) >= LEAST_NBYTES:
-            large[s] = nbytes
+            large[s] = max(nbytes, (step_of(s.target.offset) or 0) * s.value.dtype.nbytes)
     return large
 
 

@@ -7,17 +7,10 @@ from functools import cache
 from hal.core.facts import dataclass
 from hal.tile.kernel import Access
 from hal.tile.node import Node
+from stack.compiler.text.indices import constant_of
 from stack.compiler.text.llvm.bounds import bounds
 from stack.compiler.text.llvm.tiles import TileValues, rows
 from stack.compiler.text.llvm.types import memory, vector
-
-
-def constant_of(n: Node) -> int | None:
-    """The integer that is constant in all elements of a node."""
-    while n.op == "broadcast":
-        (n,) = n.srcs
-    return int(n["value"]) if n.op == "const" else None
-
 
 # addresses
 

@@ -23,7 +23,7 @@ from hal.core.facts import dataclass
 from hal.tile.kernel import GLOBAL, Access, For, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node, rebuild, toposort
 from hal.tile.ops import ELEMENTWISE, TRANSCENDENTAL
-from stack.compiler.text.llvm.addresses import constant_of
+from stack.compiler.text.indices import constant_of, step_of
 from stack.compiler.text.llvm.contents import nested, operands
 
 LINE_NBYTES = 64
@@ -48,7 +48,7 @@ def found(kernel: Kernel) -> Mapping[Load, int]:
     for loop in (s for s in kernel.body if isinstance(s, For)):
         here = {x: _row(x, loop) for x in _rows([loop]) if x.source.memory.name in fixed}
         for load, row in ({} if _writes(loop) else here).items():
-            step = (_step(load.source.offset) or 0) * load.source.memory.dtype.nbytes
+            step = (step_of(load.source.offset) or 0) * load.source.memory.dtype.nbytes
             if row in read - asked and step > 0:
                 apart[load] = step * -(-LEAST_NBYTES // step)
         for inner in (s for s in nested([loop]) if isinstance(s, For)):
@@ -146,30 +146,3 @@ def _writes(loop: For) -> bool:
     norm of 16 MB an eighth longer on Zen 3."""
     stores = (s for s in nested([loop]) if isinstance(s, Store))
     return any(s.target.memory.space == GLOBAL for s in stores)
-
-
-def _step(index: Node) -> int | None:
-    """How much greater an index is in the next instance, in most of them; None: not known."""
-    if index.op == "program_id":
-        return int(index["axis"] == 0)
-    if index.op in ("const", "var"):
-        return 0
-    if index.op not in ("add", "sub", "mul", "div", "rem", "cast"):
-        return None
-    left, *right = (_step(s) for s in index.srcs)
-    match index.op, left, right:
-        case ("add", int(a), [int(b)]):
-            return a + b
-        case ("sub", int(a), [int(b)]):
-            return a - b
-        case ("mul", int(a), [_]):
-            factors = [constant_of(s) for s in index.srcs]
-            if factors[1] is not None:
-                return a * factors[1]
-            return None if factors[0] is None or right[0] is None else factors[0] * right[0]
-        case ("div", int(a), [_]):
-            size = constant_of(index.srcs[1])
-            return None if not size else a // size
-        case ("rem" | "cast", _, _):
-            return left
-    return None

@@ -9,8 +9,8 @@ from hal.core.dtypes import DType
 from hal.tile.build import broadcast
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Memory, Scatter
 from hal.tile.node import Node
+from stack.compiler.text.indices import constant_of
 from stack.compiler.text.llvm import arith, casts
-from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.elementwise import is_of_words
 from stack.compiler.text.llvm.guards import counted, guarded
 from stack.compiler.text.llvm.lines import line_of

@@ -8,7 +8,8 @@ from operator import add, mul
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.text.llvm.addresses import clamped, constant_of, piece_mask
+from stack.compiler.text.indices import constant_of
+from stack.compiler.text.llvm.addresses import clamped, piece_mask
 from stack.compiler.text.llvm.arith import convert
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import vector

@@ -6,11 +6,11 @@ from hal.core.dtypes import DType
 from hal.tile.build import transpose
 from hal.tile.kernel import Access, Load
 from hal.tile.node import Node, node
+from stack.compiler.text.indices import constant_of
 from stack.compiler.text.llvm import casts
 from stack.compiler.text.llvm.addresses import (
     Valid,
     address,
-    constant_of,
     effective_count,
     element_guard,
     piece_mask,

@@ -18,7 +18,7 @@ from hal.tile.kernel import For, Kernel
 from hal.tile.node import Node, node, rebuild, toposort
 from hal.tile.ops import ELEMENTWISE
 from hal.tile.walk import map_nodes
-from stack.compiler.text.llvm.addresses import constant_of
+from stack.compiler.text.indices import constant_of
 from stack.compiler.text.llvm.contents import nested, operands
 
 SIZES = (8, 4, 2)

@@ -12,8 +12,9 @@ from hal.core.description import MatrixUnit
 from hal.core.dtypes import DType
 from hal.tile.kernel import Access, Carried, Load
 from hal.tile.node import Node
+from stack.compiler.text.indices import constant_of
 from stack.compiler.text.llvm import casts
-from stack.compiler.text.llvm.addresses import address, constant_of
+from stack.compiler.text.llvm.addresses import address
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, vector
 from stack.compiler.units import in_groups

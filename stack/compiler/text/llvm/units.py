@@ -7,7 +7,8 @@ from hal.core.description import MatrixUnit
 from hal.core.dtypes import DType
 from hal.tile.kernel import Access, Load
 from hal.tile.node import Node
-from stack.compiler.text.llvm.addresses import address, constant_of, proven
+from stack.compiler.text.indices import constant_of
+from stack.compiler.text.llvm.addresses import address, proven
 from stack.compiler.text.llvm.loads import swapped
 from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.turned import shuffle
