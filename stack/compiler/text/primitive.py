@@ -319,20 +319,20 @@ def _cast(n: Node, has: Collection[str]) -> Node | None:
         return binary("ne", x, 0)
     if source.is_float and target.is_int and SATURATION not in has:
         # the ends of the type for what lies outside, 0 for NaN
-        if x.op == "where" and x is _held(x.srcs[1], target):
+        inner = x.srcs[1] if x.op == "where" else x
+        if inner is not x and inner.op == "where" and x is _held(inner.srcs[1], target):
             return None
-        low, high = bounds(target)
-        found = cast(_held(x, target), target)
-        found = where(binary("le", float(high + 1), x), high, found)
-        return where(binary("lt", x, float(low)), low, found) if low else found
+        _, high = bounds(target)
+        return where(binary("le", float(high + 1), x), high, cast(_held(x, target), target))
     return None
 
 
 def _held(x: Node, target: DType) -> Node:
-    """A float that an integer type holds when truncated, else 0."""
+    """A float that an integer type holds when truncated: the least one for what is less, and 0 for
+    what is greater and for NaN."""
     low, high = bounds(target)
-    inside = binary("and", binary("le", float(low), x), binary("lt", x, float(high + 1)))
-    return where(inside, x, 0.0)
+    x = where(binary("lt", x, float(high + 1)), x, 0.0)
+    return where(binary("lt", float(low), x), x, float(low))
 
 
 def _abs(n: Node, has: Collection[str]) -> Node | None:

@@ -16,6 +16,7 @@ ARITHMETIC = {"fadd", "fsub", "fmul", "fdiv", "frem", "add", "sub", "mul", "sdiv
 ARITHMETIC |= {"urem", "and", "or", "xor"}
 ARITHMETIC |= {"shl", "lshr", "ashr", "fneg"}
 CONVERSIONS = {"zext", "sext", "trunc", "fpext", "fptrunc", "sitofp", "uitofp", "bitcast"}
+CONVERSIONS |= {"fptosi", "fptoui"}
 
 
 def python(text: str) -> str:
