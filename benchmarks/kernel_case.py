@@ -113,7 +113,7 @@ def _entropy(lib: Any, x: Any, i: Any) -> Any:
 def _memory_bound() -> Iterator[tuple[str, Case]]:
     """Kernels of 1 to 256 MB that a machine's memory limits, where they do what must be done at its
     pace; bytes are those of operands and results, each once."""
-    for megabytes, calls in ((1, 256), (16, 8), (256, 1)):
+    for megabytes, calls in ((1, 256), (16, 16), (256, 4)):
         shape = (megabytes << 8, 1024)
         nbytes = megabytes << 20
 
