@@ -65,4 +65,4 @@ def best(case: Case, found: dict[str, float]) -> tuple[float | None, str]:
 
 
 def _value(case: Case, seconds: float) -> float:
-    return (case.flops or case.nbytes) / seconds / 1e9 if case.unit != "us" else seconds * 1e6
+    return (case.nbytes or case.flops) / seconds / 1e9 if case.unit != "us" else seconds * 1e6
