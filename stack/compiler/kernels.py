@@ -29,7 +29,7 @@ from stack.compiler.program import (
     LoopCall,
 )
 from stack.compiler.templates.emit import Buffers, Emitter, TileCall
-from stack.compiler.templates.family import Templates, UnitsOf
+from stack.compiler.templates.family import Templates
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
 from stack.ops import is_message, parts_of, results_of
 
@@ -198,7 +198,7 @@ def order_clusters(
             last=(in_part,),
             cores=_cores(info),
             across=templates.product.across(info),
-            in_groups=partial(_in_groups, info=info, units=templates.product.units),
+            reading=templates.product.reading(info),
         )
         prepared = prepare(request, ways)
         if templates.attention is not None and not has_gradients(prepared.outputs):
@@ -223,13 +223,6 @@ def order_clusters(
         fusion.homes, stored, buffers, info, templates, choices, request.facts, kernels
     )
     return OrderedClusters(emitter, order, copies, temps)
-
-
-def _in_groups(n: Node, info: DeviceInfo, units: UnitsOf) -> bool:
-    """Whether a product's operands are packed in groups of neighbours."""
-    left, right = n.srcs
-    found = units(left.dtype, right.dtype, n.dtype.computed_in, info)
-    return any(u.together > 1 for u in found)
 
 
 def _beside(

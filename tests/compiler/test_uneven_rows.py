@@ -142,7 +142,7 @@ def test_narrow_windows_on_a_unit(width: int, stride: int) -> None:
         np.testing.assert_array_equal(one, other)
     bodies = [c.kernel.body for c in program.calls if "matmul" in c.kernel.name]
     rooms = [s.memory for body in bodies for s in body if isinstance(s, Alloc)]
-    narrow = [m for m in rooms if (m.name, m.dtype) == ("packed_a", DType.BF16)]
+    narrow = [m for m in rooms if (m.name, m.dtype) == ("packed_b", DType.BF16)]
     assert len(narrow) == (len(bodies) if width % 2 == 0 else 2)
 
 

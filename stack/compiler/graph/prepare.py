@@ -13,11 +13,11 @@ from hal.core.facts import dataclass
 from hal.tile.node import Node, node, rebuild, toposort
 from hal.tile.size import hint, is_fixed, is_one, known_divisor
 from stack import ops as build
-from stack.compiler.graph.access import Axis, axis_index
 from stack.compiler.graph.contract import fold_sums
-from stack.compiler.graph.expr import MOVEMENT, Read, Walk
-from stack.compiler.graph.roots import WHOLE, Home, base, below_views, uses
+from stack.compiler.graph.expr import MOVEMENT
+from stack.compiler.graph.roots import WHOLE, base, uses
 from stack.compiler.graph.turns import numbered
+from stack.compiler.graph.windows import PACKED, Reading, with_edges
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
 from stack.ir.pattern import capture
@@ -424,57 +424,19 @@ def _cut_of(n: Node, axis: int) -> tuple[Node, int, int]:
     return below, first + step * n["start"][axis], step * n["step"][axis]
 
 
-def _never(n: Node) -> bool:
-    return False
-
-
-def padded(
-    outputs: tuple[Node, ...], in_groups: Callable[[Node], bool] = _never
-) -> tuple[Node, ...]:
+def padded(outputs: tuple[Node, ...], reading: Reading = PACKED) -> tuple[Node, ...]:
     """The outputs in which what large windows show of a padded value is padded first, in memory:
     each of its elements is read by many windows, and each would ask whether it is there. And so is
-    what all windows show to products of which operands are packed in groups."""
+    what windows show to products, as these read it."""
     nodes = list(toposort(outputs))
     kept = _edges_below([n.srcs[0] for n in nodes if n.op == "reduce"])
     done = dict[Node, Node]()
     for number, n in enumerate(nodes):
-        srcs = [done[s] for s in n.srcs]
-        if n.op == "matmul" and in_groups(n):
-            srcs = [_with_edges(x, number) for x in srcs]
-        made = rebuild(n, tuple(srcs))
+        made = rebuild(n, tuple(done[s] for s in n.srcs))
+        if n.op == "matmul":
+            made = with_edges(made, number, reading)
         done[n] = build.contiguous(made) if n in kept else made
     return tuple(done[o] for o in outputs)
-
-
-def _with_edges(x: Node, number: int) -> Node:
-    """A product's operand with the edges of what its windows show in memory: groups of elements are
-    words, and to leave some out takes longer than to copy all. Each product, told by its number,
-    has a copy of its own, which is not kept from one to the next."""
-    chain, taps = [x], 1
-    while x.op in MOVEMENT and not (x.op == "pad" and taps > 1):
-        taps *= x["size"] if x.op == "window" else 1
-        (x,) = x.srcs
-        chain.append(x)
-    if x.op != "pad":
-        return chain[0]
-    order = _by_distance(x.srcs[0])
-    x = build.permute(x, order)
-    x = node("contiguous", x.type, (x,), tag=f"edges {number}")
-    x = build.permute(x, tuple(map(order.index, range(len(order)))))
-    for n in reversed(chain[:-1]):
-        x = rebuild(n, (x,))
-    return x
-
-
-def _by_distance(x: Node) -> tuple[int, ...]:
-    """The axes of a view in the order in which they follow one another in memory."""
-    below, axes = below_views(x, {}), tuple(Axis(size) for size in x.shape)
-    walk = Walk({below: Home("temp", 0, 0, below.type.size, below.type.size)})
-    read = walk.operand(x, axis_index(axes))
-    if walk.first is not None or not isinstance(read, Read):
-        return tuple(range(len(axes)))
-    steps = [abs(hint(read.offset.coefficient(a))) for a in axes]
-    return tuple(sorted(range(len(axes)), key=lambda i: -steps[i]))
 
 
 def _edges_below(reduced: Sequence[Node]) -> set[Node]:
@@ -576,14 +538,13 @@ def passes(
     last: Sequence[Pass] = (),
     cores: int = FEW,
     across: Across = NOWHERE,
-    in_groups: Callable[[Node], bool] = _never,
+    reading: Reading = PACKED,
 ) -> tuple[Pass, ...]:
     """What comes before fusion for so many cores, in order: folds before sums of products, which
     may be among what they look for, become deeper products; `last` comes before places are given.
-    `in_groups` says of which products operands are packed in groups, as a matrix unit reads
-    them."""
+    `reading` says how products read their operands."""
     lower: Pass = partial(lowerable, cores=cores, across=across)
-    pad: Pass = partial(padded, in_groups=in_groups)
+    pad: Pass = partial(padded, reading=reading)
     found = (*first_passes(*folds), fold_sums, cropped, gathered, lower, pad)
     return (*found, *last, own_buffers)
 

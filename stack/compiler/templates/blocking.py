@@ -13,7 +13,7 @@ from dataclasses import replace
 from hal.core.description import DeviceInfo, MatrixUnit, SpaceKind
 from hal.core.dtypes import DType
 from hal.core.facts import dataclass
-from hal.tile.size import hint, is_fixed, known_divisor
+from hal.tile.size import divides, hint, is_fixed, known_divisor
 from stack.compiler.pairs import halved, levels
 
 PACK_COST = 16
@@ -98,6 +98,15 @@ class MatmulShape:
     apart: bool = False
     """Whether rows of A lie farther apart than what k counts: those of several images, whose
     channels k counts."""
+
+    taps: int = 0
+    """What the depth of blocks is a multiple of where windows of A, whose edges lie in memory, are
+    read in place; 0: A is packed."""
+
+    def in_place(self, mr: int, kc: int) -> bool:
+        """Whether A is not packed for register tiles of so many rows, which are of one run, and for
+        blocks of k so deep."""
+        return self.taps > 0 and divides(mr, self.m_run) and (self.k <= kc or kc % self.taps == 0)
 
     @property
     def packed(self) -> DType:
@@ -206,6 +215,12 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     if shape.tile:
         kt, unroll = min(kt, shape.tile.k), shape.tile.k
     whole = max(kt, unroll)
+    in_place = shape.in_place(mr, shape.taps)
+    if in_place:
+        # Neighbours along the last axis see the same elements, which stay in registers then.
+        if mr * (ceil_div(nr, lanes) + 1) > (info.limits.registers or 16) - 4:
+            unroll = shape.together
+        whole = math.lcm(kt, shape.taps)
     # The depth whose panel of B takes at most 3/4 of the nearest cache: for sums over rows k halved
     # as often as that needs, so that sums are those of its halves; equal parts for others, and
     # where k is too odd for that.
@@ -217,7 +232,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     budget = scratch_budget(info)
     near = min(cache_nbytes(info, 0) * 3 // 4, budget // 4)
     deep = min(near // nr, budget // (mr + nr)) // shape.packed.nbytes
-    if mr * nr >= FAR_REUSE * (mr + nr) and not shape.tile:
+    if (in_place or mr * nr >= FAR_REUSE * (mr + nr)) and not shape.tile:
         far = min(int(cache_nbytes(info, 1) * FAR_PART), budget // 4) // nr // shape.packed.nbytes
         waits_far = shape.m * shape.n * shape.accumulate.nbytes >= cache_nbytes(info, 1)
         if not shape.over_rows or waits_far:
@@ -229,10 +244,14 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     else:
         parts = max(1, ceil_div(shape.k, most))
         kc = max(whole, round_up(ceil_div(shape.k, parts), whole))
+    if in_place and shape.k <= kc:
+        kc = round_up(shape.k, max(kt, unroll))
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
     mc = max(mr, nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr)
+    if in_place:
+        mc = max(mr, nbytes * shape.taps // (kc * shape.packed.nbytes) // mr * mr)
     # The block of one instance with the least estimated time that is not too large
     blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
     down, across = (list(even_sizes(*side)) for side in ((shape.m, mr), (shape.n, nr)))
@@ -260,16 +279,28 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
         return sums_in_tiles(shape.tile, shape.m, shape.n)
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
-    most = max(1, ((info.limits.registers or 16) - 3) // 2)
-    vectors = ceil_div(nr, lanes)
-    part = _divisor(shape.m_run, most) if shape.m_run else 0
-    if part and part >= most // LEAST_PART and part * vectors >= IN_FLIGHT:
+    part = part_of_run(shape.m_run, shape.n, lanes, info)
+    if part:
         return part, nr
+    most, vectors = _most_rows(info), ceil_div(nr, lanes)
     rows = min(
         range(most, ceil_div(3 * most, 4) - 1, -1),
         key=lambda r: ceil_div(shape.m, r) * (r * vectors + STEP_COST),
     )
     return ceil_div(shape.m, ceil_div(shape.m, rows)), nr
+
+
+def part_of_run(run: int, columns: int, lanes: int, info: DeviceInfo) -> int:
+    """The rows of a register tile that divide runs of so many (0: there are none), where that fills
+    enough of the registers; else 0."""
+    most, vectors = _most_rows(info), 1 if columns <= lanes else 2
+    part = _divisor(run, most) if run else 0
+    return part if part >= most // LEAST_PART and part * vectors >= IN_FLIGHT else 0
+
+
+def _most_rows(info: DeviceInfo) -> int:
+    """Rows of two vectors of sums, beside a row of B and an element of A."""
+    return max(1, ((info.limits.registers or 16) - 3) // 2)
 
 
 def sums_in_tiles(unit: MatrixUnit, m: int, n: int) -> tuple[int, int]:
@@ -350,6 +381,8 @@ def scratch_of(shape: MatmulShape, blocks: Blocks) -> Callable[[int, int], int]:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
     held, pitch = shape.waiting(blocks.kc) * shape.accumulate.nbytes, shape.pitch(blocks.mr)
     mc, mr, deep = blocks.mc, blocks.mr, blocks.kc * shape.packed.nbytes
+    if shape.in_place(mr, blocks.kc):
+        return lambda mp, np: np * deep + mp * np * held
     return lambda mp, np: (min(mp, mc) // mr * pitch + np) * deep + mp * np * held
 
 

@@ -13,7 +13,8 @@ from hal.tile.build import Builder
 from hal.tile.node import Node
 from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.prepare import NOWHERE, Across
-from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.graph.windows import Reading
+from stack.compiler.templates.blocking import MatmulShape, part_of_run
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.product import Product
 from stack.compiler.templates.schedule import LoopStyle, S, Schedule
@@ -56,6 +57,22 @@ class ProductTemplate(Generic[S]):
     panels: Callable[[Node, DeviceInfo], int] | None = None
     """The width of the panels in which a right operand that many products share is best kept, for a
     product of the graph (0: as it is); None: it is read in any order."""
+
+    def reading(self, info: DeviceInfo) -> Reading:
+        """How products of a graph are read."""
+
+        def units(n: Node) -> Sequence[MatrixUnit]:
+            left, right = n.srcs
+            return self.units(left.dtype, right.dtype, n.dtype.computed_in, info)
+
+        def in_place(n: Node, run: int, columns: int) -> bool:
+            total, found = n.dtype.computed_in, units(n)
+            plain = found[0].inputs if found else total
+            fits = all(s.dtype is plain for s in n.srcs) and not any(u.register for u in found)
+            lanes = max(1, info.limits.vector_nbytes // total.nbytes)
+            return self.uneven_rows and fits and part_of_run(run, columns, lanes, info) > 0
+
+        return Reading(lambda n: max((u.together for u in units(n)), default=1), in_place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.facts import dataclass
@@ -92,11 +93,12 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scratch:
-    """Packed operands (no B that lies so in memory), the partial sums where k takes several blocks,
-    the lines in work where some tile reaches beyond C, the tile that tile registers leave, and what
-    sums by column begin with where A is packed with more than it has."""
+    """Packed operands (no A that is read in place, no B that lies so in memory), the partial sums
+    where k takes several blocks, the lines in work where some tile reaches beyond C, the tile that
+    tile registers leave, and what sums by column begin with where A is packed with more than it
+    has."""
 
-    a: Memory
+    a: Memory | None
     b: Memory | None
     c: Memory | None
     edge: Memory | None
@@ -181,10 +183,17 @@ class _MatmulTemplate:
         fits = self.p.b_panels and self.p.b_panels % t.nr == 0
         return bool(fits) and divides(t.kt, s.k)
 
+    @property
+    def _a_in_place(self) -> bool:
+        """Whether columns of A are read where they are."""
+        t = self.blocks
+        return self.p.in_place_a is not None and self.shape.in_place(t.mr, t.kc)
+
     def _scratch(self) -> _Scratch:
         s, t, dtype = self.shape, self.blocks, self.shape.accumulate
         beyond = 0 if self._k_evenly else t.kt  # what is behind the last run, until it is written
-        a = self.b.alloc("packed_a", s.packed, t.mc // t.mr * self._pitch * t.kc + beyond)
+        held = t.mc // t.mr * self._pitch * t.kc + beyond
+        a = None if self._a_in_place else self.b.alloc("packed_a", s.packed, held)
         room = (t.kc + beyond) * t.np
         b = None if self._b_in_place else self.b.alloc("packed_b", s.packed_right, room)
         held = s.waiting(t.kc) * t.mp * t.np
@@ -207,7 +216,8 @@ class _MatmulTemplate:
             rows = least(
                 t.mc, sub(block.rows, i0), divides(t.mp, self.shape.m) and t.mp % t.mc == 0
             )
-            self._pack_a(block, scratch.a, i0, rows, k0, depth)
+            if scratch.a is not None:
+                self._pack_a(block, scratch.a, i0, rows, k0, depth)
             self._tiles(block, scratch, i0, rows, k0, depth)
 
         if t.mc == t.mp:
@@ -634,7 +644,10 @@ class _MatmulTemplate:
             done = binary("min", number, 1)
 
         def tile(j: Node, i: Node) -> None:
-            total = self._accumulate(block, scratch, self._panel(i), j, k0, depth)
+            if scratch.a is None:
+                total = self._accumulate_in_place(block, scratch, add(i0, i), j, k0)
+            else:
+                total = self._accumulate(block, scratch, scratch.a, self._panel(i), j, k0, depth)
             if scratch.sums is None:
                 lines(j, i, total)
                 return
@@ -689,7 +702,14 @@ class _MatmulTemplate:
         return self.b.loop(0, done, 1, step, (total,))[0]
 
     def _accumulate(
-        self, block: _Block, scratch: _Scratch, a0: Node, j: Node, k0: Node, depth: Operand
+        self,
+        block: _Block,
+        scratch: _Scratch,
+        panels: Memory,
+        a0: Node,
+        j: Node,
+        k0: Node,
+        depth: Operand,
     ) -> Node:
         """The product of a panel of A and the panel of B at column j, in registers."""
         t, b = self.blocks, self.b
@@ -699,7 +719,7 @@ class _MatmulTemplate:
 
         def tiles(kk: Node, acc: Node) -> tuple[Node]:
             deep = t.unroll
-            left = b.load(scratch.a, add(a0, mul(kk, t.mr)), (t.mr, deep), (deep, 1))
+            left = b.load(panels, add(a0, mul(kk, t.mr)), (t.mr, deep), (deep, 1))
             assert scratch.b is not None
             wide = t.nr * group
             right = b.load(scratch.b, add(b0, mul(kk, t.nr)), (deep // group, wide), (wide, 1))
@@ -708,7 +728,7 @@ class _MatmulTemplate:
         def step(kk: Node, acc: Node) -> tuple[Node]:
             for u in range(0, t.unroll, group):
                 k = add(kk, u)
-                column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, group), (a_row, 1))
+                column = b.load(panels, add(a0, mul(k, a_col)), (t.mr, group), (a_row, 1))
                 if scratch.b is None:
                     n = add(block.n0, j)
                     row = self.p.load_b(b, block.batch, add(k0, k), n, (1, t.nr), NO_LIMITS)
@@ -729,6 +749,45 @@ class _MatmulTemplate:
         sums = Sums(zeros, ("add",), SERIAL_PRODUCTS * group, apart=True)
         steps = int(depth) // t.unroll
         return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
+
+    def _accumulate_in_place(
+        self, block: _Block, scratch: _Scratch, i: Node, j: Node, k0: Node
+    ) -> Node:
+        """The product of rows of A from i on, read where they are, and the panel of B at column j,
+        in registers: along the axes of the depth one by one, the last one written out."""
+        s, t, b, found = self.shape, self.blocks, self.b, self.p.in_place_a
+        assert found is not None
+        assert scratch.b is not None
+        panels, group, m = scratch.b, s.together, add(block.m0, i)
+        b0, taps = mul(j, t.kc), s.taps
+        first = binary("div", k0, taps)
+        last = binary("div", binary("min", s.k, add(k0, t.kc)), taps)
+
+        def step(places: tuple[Node, ...], k: Node, acc: Node) -> Node:
+            column = kept(found.load(b, block.batch, m, places, (t.mr, group)), s.packed)
+            near = (t.nr, 1) if group == 1 else (1, group)
+            row = b.load(panels, add(b0, mul(k, t.nr)), (group, t.nr), near)
+            return dot(column, row, acc)
+
+        def along(places: tuple[Node, ...], k: Node, acc: Node) -> Node:
+            """The sum with what the depth has at these numbers, from its k-th element on."""
+            at = len(places)
+            if at == len(found.sizes):
+                return step(places, k, acc)
+            inside = prod(found.sizes[at + 1 :]) * group
+            if at == len(found.sizes) - 1 and t.unroll > group:
+                for u in range(found.sizes[at]):
+                    acc = along((*places, index(u)), add(k, u * inside), acc)
+                return acc
+            start, stop = (first, last) if at == 0 else (index(0), index(found.sizes[at]))
+
+            def one(x: Node, acc: Node) -> tuple[Node]:
+                number = x if at else sub(x, first)
+                return (along((*places, x), add(k, mul(number, inside)), acc),)
+
+            return b.loop(start, stop, 1, one, (acc,))[0]
+
+        return along((), index(0), const(0, s.accumulate, (t.mr, t.nr)))
 
     def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
         """The epilogue: for all lines, or row by row where they reach beyond C."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from hal.core.dtypes import DType
@@ -72,6 +72,16 @@ class Steady:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlace:
+    """Columns of A within a run of rows, of which no element is left out, as they lie in memory."""
+
+    sizes: tuple[int, ...]
+    """Those of the axes that k counts, without the one of neighbours that a unit takes together."""
+    load: Callable[[Builder, Node, Node, Sequence[Node], tuple[int, int]], Node]
+    """load(builder, batch, row, depth, shape): from a row and the numbers along those axes on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inner:
     """Tiles of an operand of which no element is left out."""
 
@@ -106,6 +116,8 @@ class Product:
     """How tiles of B do."""
     steady_a: Steady | None = None
     """How columns of A are packed that lie unevenly."""
+    in_place_a: InPlace | None = None
+    """How columns of A are read that need not be packed."""
     inner_a: Inner | None = None
     """How tiles of A are loaded that no edge cuts, where some are cut."""
     a_plain: bool = False

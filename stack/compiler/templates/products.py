@@ -11,20 +11,29 @@ from typing import Any
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import Builder, add, binary, broadcast, mul, transpose
+from hal.tile.build import Builder, add, binary, broadcast, index, mul, transpose
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
 from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, parts, reads, uncast
 from stack.compiler.graph.operands import Operands
 from stack.compiler.graph.space import Group
+from stack.compiler.graph.windows import NEAR, overlap
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.edges import NO_LIMITS, Limits
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.pieces import Pieces
-from stack.compiler.templates.product import Elements, Inner, LoadTile, Place, Product, Steady
+from stack.compiler.templates.product import (
+    Elements,
+    Inner,
+    InPlace,
+    LoadTile,
+    Place,
+    Product,
+    Steady,
+)
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
 from stack.compiler.units import UNSIGNED
@@ -59,6 +68,9 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         # Across runs B is read element by element: less work than to multiply without a unit.
         unit = next((u for u in units if not u.register), None)
         along_n, k_run = (along_n, k_run) if unit is None else (True, 0)
+    inputs = total if unit is None or unit.together == 1 else unit.inputs
+    own = along_m and not (unit is not None and unit.register) and not _moved(types[0], unit)
+    taps = _taps(ops, inputs, 1 if unit is None else unit.together) if own else 0
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
         m=prod(a.size for a in ops.m),
@@ -68,7 +80,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         b_contiguous="n" if along_n else "k",
         dtype=compute_dtype(left) if unit is None else unit.inputs,
         accumulate=total,
-        m_run=m.size if along_m and _is_uneven(ops.a, ops.m) else 0,
+        m_run=m.size if along_m and (taps or _is_uneven(ops.a, ops.m)) else 0,
         n_run=n.size if along_n and _is_uneven(ops.b, ops.n) and not short else 0,
         k_run=k_run,
         together=1 if unit is None else unit.together,
@@ -76,7 +88,41 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         moved=_moved(types[0], unit),
         tile=unit if unit is not None and unit.register else None,
         apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
+        taps=taps if template.uneven_rows else 0,
     )
+
+
+def _taps(ops: Operands, packed: DType, together: int) -> int:
+    """What the depth of blocks is a multiple of where windows of A, which would be packed in this
+    type, are read in place; 0: they cannot be."""
+    e, last = ops.a, ops.k[-1]
+    if not (isinstance(e, Read) and _is_plain(e) and e.dtype is packed and len(ops.k) > 1):
+        return 0
+    fixed = all(is_fixed(a.size) for a in (*ops.m, *ops.k))
+    words = together == 1 or (last.size == together and _step(e, last) == 1)
+    if not (fixed and words and overlap(e.offset, ops.m, ops.k)):
+        return 0
+    return prod(a.size for a in ops.k[1:])
+
+
+def _in_place(ops: Operands, shape: MatmulShape, emission: Emission) -> InPlace | None:
+    """How columns of windows are read where they are."""
+    if not shape.taps:
+        return None
+    outer = ops.k if shape.together == 1 else ops.k[:-1]
+
+    def load(
+        b: Builder, batch: Node, row: Node, depth: Sequence[Node], size: tuple[int, int]
+    ) -> Node:
+        known = (*depth, *((index(0),) if shape.together > 1 else ()))
+        axes = (
+            TileAxis(ops.m[-1], row, size[0], None, ops.m[:-1], True),
+            TileAxis(ops.k[-1], index(0), size[1], None, ops.k[:-1], at=known),
+        )
+        scope = Tiles(emission, decompose(batch, ops.batch), axes)
+        return broadcast(scope.tile(ops.a), size)
+
+    return InPlace(tuple(a.size for a in outer), load)
 
 
 def _sizes(ops: Operands, along_k: bool) -> tuple[int, int]:
@@ -117,11 +163,11 @@ def with_uneven_rows(ops: Operands) -> Operands:
     if _panels(ops):
         return ops
     left, right = ops.product.srcs
-    longer = not _is_uneven(ops.a, ops.m) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
-    turned = _is_uneven(ops.b, ops.n) and longer
+    longer = not _in_runs(ops.a, ops.m, ops.k) or _run(ops.a, ops.m) < _run(ops.b, ops.n)
+    turned = _in_runs(ops.b, ops.n, ops.k) and longer
     if turned and left.dtype is right.dtype:
         ops = replace(ops, a=ops.b, b=ops.a, m=ops.n, n=ops.m)
-    if not _is_uneven(ops.a, ops.m):
+    if not _in_runs(ops.a, ops.m, ops.k):
         return ops
     shared = tuple(x for x in ops.batch if x not in ops.b.axes)
     batch = tuple(x for x in ops.batch if x in ops.b.axes)
@@ -139,10 +185,6 @@ def _panels(ops: Operands) -> int:
         return 0
     steps = tuple(e.offset.coefficient(x) for x in (outer[0], k, n))
     return n.size if steps == (k.size * n.size, n.size, 1) else 0
-
-
-NEAR = 4
-"""The most elements from one to the next of a run, and the fewest of a run that is worth while."""
 
 
 def _run(e: Expr, group: Group) -> int:
@@ -267,6 +309,7 @@ def emit_product(
         pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
         pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
         _steady(ops, shape, emission, template),
+        _in_place(ops, shape, emission),
         inner(ops.a, ops.m, ops.k, runs(shape.a_contiguous)),
         _is_plain(uncast(ops.a)) and not _is_uneven(ops.a, ops.m) and not _is_uneven(ops.a, ops.k),
         is_there(emission, ops),
@@ -344,6 +387,11 @@ def _is_uneven(e: Expr, group: Group) -> bool:
     steps = ([r.offset.coefficient(a) for a in group] for r in found)
     guards = (g.value.coefficient(a) for r in found for g in r.guards for a in group)
     return any(guards) or not all(is_even(factors, group) for factors in steps)
+
+
+def _in_runs(e: Expr, rows: Group, depth: Group) -> bool:
+    """Whether rows lie unevenly, or are windows that see the same elements."""
+    return _is_uneven(e, rows) or any(overlap(r.offset, rows, depth) for r in reads(e))
 
 
 def _steady_part(e: Expr, group: Group) -> tuple[int, int] | None:
