@@ -50,18 +50,19 @@ def _product(images: Node, weights: Node, stride: int, edge: int) -> Node:
 
 @pytest.mark.slow
 @pytest.mark.turns
-@pytest.mark.parametrize("sizes", [(4, 12), (12,)])
+@pytest.mark.parametrize("sizes", [(4, 12), (12,), (4, 11), (11,)])
 @pytest.mark.parametrize(("stride", "edge"), [(1, 1), (1, 0), (2, 1)])
 @pytest.mark.parametrize("target", ["plain", "near", "pairs"])
 def test_windows_are_read_in_place(
     sizes: tuple[int, ...], stride: int, edge: int, target: str
 ) -> None:
-    """Of images with and without edges and strides, in one block of the depth or some, one by one
-    and in words of two channels. Integers that bfloat16 has, whose sums are exact."""
+    """Of images with and without edges and strides, of rows that register tiles divide and that
+    they reach beyond, in one block of the depth or three, one by one and in words of two channels.
+    Integers that bfloat16 has, whose sums are exact."""
     dtype = DType.BF16 if target == "pairs" else DType.F32
     *above, width = sizes
     sizes = (*above, stride * (width - 1) + TAPS - 2 * edge)
-    rng, channels = np.random.default_rng(width + stride), 16
+    rng, channels = np.random.default_rng(width + stride), 24
     x = _number(rng, (IMAGES, channels, *sizes), dtype)
     w = _number(rng, (OUTER, channels * TAPS ** len(sizes)), dtype)
     images, weights = (g.input(i, Type(a.shape, dtype)) for i, a in enumerate((x, w)))

@@ -10,7 +10,7 @@ from hal.core.facts import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import Axis, Materialise, Split, Want, axis_index
 from stack.compiler.graph.cluster import Cluster, Homes, Nest
-from stack.compiler.graph.expr import MOVEMENT, Expr, Walk
+from stack.compiler.graph.expr import MOVEMENT, Expr, Read, Walk
 from stack.compiler.graph.roots import base
 from stack.compiler.graph.space import Group, Space, solved
 
@@ -29,6 +29,9 @@ class Operands:
     k: Group
     a: Expr
     b: Expr
+    longer: tuple[Axis, Read] | None = None
+    """A over an axis in the place of the last of its rows' that is longer: what is behind these may
+    be read, too, and lies in the same buffer."""
 
 
 def read_operands(cluster: Cluster, homes: Homes) -> Operands | Materialise:

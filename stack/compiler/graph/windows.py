@@ -30,12 +30,12 @@ class Reading:
 
     together: Callable[[Node], int]
     """How many neighbours along the depth lie side by side in a product's packed operands."""
-    in_place: Callable[[Node, int, int], bool]
-    """in_place(product, run, columns): whether rows of windows, of which so many lie in a run, are
-    read where they are for so many columns."""
+    in_place: Callable[[Node, int, int], int]
+    """in_place(product, run, columns): how many rows from the first of a run on are read where they
+    are, of windows of which so many lie in a run, for so many columns; 0: they are packed."""
 
 
-PACKED = Reading(lambda n: 1, lambda n, run, columns: False)
+PACKED = Reading(lambda n: 1, lambda n, run, columns: 0)
 """One by one, and none in place."""
 
 
@@ -70,17 +70,18 @@ def _with_edges(n: Node, side: int, tag: str, reading: Reading) -> Node:
     order = _by_distance(x.srcs[0] if x.op == "pad" else x)
     copy = _Copy(x, order, tag)
     windows = _windows(_on(chain, copy.value), copy.memory, side) if fixed else None
-    in_place = (
-        windows is not None and windows.near and reading.in_place(n, windows.run, hint(columns))
-    )
-    if windows is not None and in_place and together > 1 and _is_repaid(*n.srcs[:: 1 - 2 * side]):
+    rows = reading.in_place(n, windows.run, hint(columns)) if windows and windows.near else 0
+    if windows and rows:
+        beyond = (rows - windows.run) * windows.step
         at = windows.channels(copy.memory.shape, together)
-        if at is not None:
+        if at is not None and together > 1 and _is_repaid(*n.srcs[:: 1 - 2 * side]):
             depth, axis = at
-            words = _Copy(x, order, tag, order[axis], together)
+            words = _Copy(x, order, tag, beyond, order[axis], together)
             n = _with_operand(n, side, _on(chain, words.value))
             return _reordered(n, windows.depth, depth, together)
-    if x.op == "pad" and (in_place or together > 1):
+        if beyond and together == 1:
+            return _with_operand(n, side, _on(chain, _Copy(x, order, tag, beyond).value))
+    if x.op == "pad" and (rows or together > 1):
         return _with_operand(n, side, _on(chain, copy.value))
     return n
 
@@ -116,18 +117,37 @@ def _with_operand(n: Node, side: int, x: Node) -> Node:
 
 class _Copy:
     """A value in a buffer of its own, whose axes follow one another in this order; of one of them
-    some neighbours side by side."""
+    some neighbours side by side. Rows end with zeros for so many elements that are read beyond."""
 
     def __init__(
-        self, x: Node, order: Sequence[int], tag: str, axis: int = 0, together: int = 1
+        self,
+        x: Node,
+        order: Sequence[int],
+        tag: str,
+        beyond: int = 0,
+        axis: int = 0,
+        together: int = 1,
     ) -> None:
         shape = x.shape
-        apart = (*shape[:axis], shape[axis] // together, together, *shape[axis + 1 :])
+        wide = _longer(x, order[-1], beyond)
+        apart = [*wide.shape[:axis], shape[axis] // together, together, *wide.shape[axis + 1 :]]
         lying = [*(i + (i > axis) for i in order), axis + 1]
-        inner = build.permute(build.reshape(x, apart), lying)
+        inner = build.permute(build.reshape(wide, apart), lying)
         self.memory = node("contiguous", inner.type, (inner,), tag=tag)
         back = build.permute(self.memory, [lying.index(i) for i in range(len(apart))])
-        self.value = build.reshape(back, shape)
+        back = build.reshape(back, wide.shape)
+        self.value = build.slice_axis(back, order[-1], 0, shape[order[-1]])
+
+
+def _longer(x: Node, axis: int, more: int) -> Node:
+    """A value with so many zeros more behind an axis."""
+    if not more:
+        return x
+    hi = [more * (i == axis) for i in range(len(x.shape))]
+    if x.op == "pad" and x["value"] == 0:
+        before = [a + b for a, b in zip(x["hi"], hi, strict=True)]
+        return build.pad(x.srcs[0], x["lo"], before)
+    return build.pad(x, [0] * len(hi), hi)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +163,20 @@ class _Windows:
         return self.seen[-1].size
 
     @property
+    def step(self) -> int:
+        return abs(self.offset.coefficient(self.seen[-1]))
+
+    @property
     def near(self) -> bool:
         """Whether runs of rows are of neighbours, and longer than those of the depth, which
         overlap."""
-        step, along = (abs(self.offset.coefficient(g[-1])) for g in (self.seen, self.depth))
+        along = abs(self.offset.coefficient(self.depth[-1]))
         deep = self.depth[-1].size if 0 < along <= NEAR else 0
-        return 0 < step <= NEAR and self.run >= deep and overlap(self.offset, self.seen, self.depth)
+        return (
+            0 < self.step <= NEAR
+            and self.run >= deep
+            and overlap(self.offset, self.seen, self.depth)
+        )
 
     def channels(self, shape: tuple[int, ...], together: int) -> tuple[int, int] | None:
         """Which axis of the depth, and which of a copy of that shape, is one that windows do not

@@ -30,6 +30,9 @@ LEAST_PART = 3
 """A register tile that is less than this part of what the registers hold is not worth that its
 rows lie evenly."""
 
+BEYOND = 1 / 8
+"""The part of a run that is computed in vain at most, so that nothing of it need be packed."""
+
 IN_FLIGHT = 8
 """Multiply-adds of vectors that must be independent to keep a core busy: four cycles, two in
 each."""
@@ -102,11 +105,25 @@ class MatmulShape:
     taps: int = 0
     """What the depth of blocks is a multiple of where windows of A, whose edges lie in memory, are
     read in place; 0: A is packed."""
+    beyond: int = 0
+    """How many rows behind those of a run are read so, to fill its last register tile."""
 
-    def in_place(self, mr: int, kc: int) -> bool:
-        """Whether A is not packed for register tiles of so many rows, which are of one run, and for
-        blocks of k so deep."""
-        return self.taps > 0 and divides(mr, self.m_run) and (self.k <= kc or kc % self.taps == 0)
+    def run_of(self, mr: int) -> int:
+        """The rows of a run, each of which register tiles of so many rows begin anew, as they do
+        not divide it; 0: they follow one another."""
+        return self.m_run if self.beyond and (self.m_run + self.beyond) % mr == 0 else 0
+
+    def is_in_place(self, mr: int) -> bool:
+        """Whether A is not packed for register tiles of so many rows, if blocks are whole."""
+        return self.taps > 0 and (divides(mr, self.m_run) or self.run_of(mr) > 0)
+
+    def in_place(self, blocks: Blocks) -> bool:
+        """Whether A is not packed: blocks are of whole windows, and of whole runs where these are
+        no whole register tiles."""
+        rows = self.run_of(blocks.mr) or blocks.mr
+        whole = blocks.mc % rows == blocks.mp % rows == 0
+        deep = self.taps > 0 and (self.k <= blocks.kc or blocks.kc % self.taps == 0)
+        return self.is_in_place(blocks.mr) and deep and whole
 
     @property
     def packed(self) -> DType:
@@ -215,7 +232,7 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     if shape.tile:
         kt, unroll = min(kt, shape.tile.k), shape.tile.k
     whole = max(kt, unroll)
-    in_place = shape.in_place(mr, shape.taps)
+    in_place = shape.is_in_place(mr)
     if in_place:
         # Neighbours along the last axis see the same elements, which stay in registers then.
         if mr * (ceil_div(nr, lanes) + 1) > (info.limits.registers or 16) - 4:
@@ -249,18 +266,20 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     # The rows of packed A that take half of the second cache, and of scratch memory a quarter: the
     # wider B's part, the fewer instances pack the same rows.
     nbytes = min(cache_nbytes(info, 1) // 2, budget // 4)
-    mc = max(mr, nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr)
+    mc = nbytes // (kc * shape.packed.nbytes) // shape.pitch(mr) * mr
     if in_place:
-        mc = max(mr, nbytes * shape.taps // (kc * shape.packed.nbytes) // mr * mr)
+        mc = nbytes * shape.taps // (kc * shape.packed.nbytes)
+    rows = shape.run_of(mr) or mr
+    mc = max(rows, mc // rows * rows)
     # The block of one instance with the least estimated time that is not too large
-    blocks = Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes))
-    down, across = (list(even_sizes(*side)) for side in ((shape.m, mr), (shape.n, nr)))
+    blocks = Blocks(mr, nr, kt, unroll, kc, mc, rows, max(nr, lanes))
+    down, across = (list(even_sizes(*side)) for side in ((shape.m, rows), (shape.n, nr)))
     room, most = scratch_of(shape, blocks), most_results(shape)
     fitting = [
         (mp, np) for mp in down for np in across if mp * np <= most and room(mp, np) <= budget
     ]
-    mp, np = min(fitting or [(mr, nr)], key=_estimated_time(shape, info))
-    mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
+    mp, np = min(fitting or [(rows, nr)], key=_estimated_time(shape, info))
+    mc = round_up(ceil_div(mp, ceil_div(mp, mc)), rows)
     return Blocks(mr, nr, kt, unroll, kc, mc, mp, np)
 
 
@@ -280,6 +299,8 @@ def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     part = part_of_run(shape.m_run, shape.n, lanes, info)
+    if not part and shape.beyond:
+        part = part_beyond(shape.m_run, shape.n, lanes, info)
     if part:
         return part, nr
     most, vectors = _most_rows(info), ceil_div(nr, lanes)
@@ -296,6 +317,16 @@ def part_of_run(run: int, columns: int, lanes: int, info: DeviceInfo) -> int:
     most, vectors = _most_rows(info), 1 if columns <= lanes else 2
     part = _divisor(run, most) if run else 0
     return part if part >= most // LEAST_PART and part * vectors >= IN_FLIGHT else 0
+
+
+def part_beyond(run: int, columns: int, lanes: int, info: DeviceInfo) -> int:
+    """The rows of a register tile for runs that none divides, the last one of which reaches a
+    little beyond; 0: there are none that fill enough of the registers."""
+    most, vectors = _most_rows(info), 1 if columns <= lanes else 2
+    least = max(most // LEAST_PART, ceil_div(IN_FLIGHT, vectors))
+    parts = range(most, least - 1, -1)
+    fitting = (r for r in parts if round_up(run, r) - run <= run * BEYOND)
+    return min(fitting, key=lambda r: ceil_div(run, r) * (r * vectors + STEP_COST), default=0)
 
 
 def _most_rows(info: DeviceInfo) -> int:
@@ -381,8 +412,9 @@ def scratch_of(shape: MatmulShape, blocks: Blocks) -> Callable[[int, int], int]:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
     held, pitch = shape.waiting(blocks.kc) * shape.accumulate.nbytes, shape.pitch(blocks.mr)
     mc, mr, deep = blocks.mc, blocks.mr, blocks.kc * shape.packed.nbytes
-    if shape.in_place(mr, blocks.kc):
-        return lambda mp, np: np * deep + mp * np * held
+    if shape.in_place(blocks):
+        run = shape.run_of(mr) or mr
+        return lambda mp, np: np * deep + mp // run * round_up(run, mr) * np * held
     return lambda mp, np: (min(mp, mc) // mr * pitch + np) * deep + mp * np * held
 
 

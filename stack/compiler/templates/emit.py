@@ -27,7 +27,12 @@ from stack.compiler.program import BufferRef, ExchangeCall
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.loops import emit_loops
-from stack.compiler.templates.products import emit_product, shape_of, with_uneven_rows
+from stack.compiler.templates.products import (
+    emit_product,
+    shape_of,
+    with_longer_runs,
+    with_uneven_rows,
+)
 from stack.compiler.templates.scan import emit_scan
 from stack.compiler.templates.scatter import emit_scatter
 from stack.compiler.templates.schedule import (
@@ -224,7 +229,7 @@ class Emitter:
         work = Work(cluster.nest, self.stored)
         template = self.templates.product
         if template.uneven_rows:
-            operands = with_uneven_rows(operands)
+            operands = with_longer_runs(with_uneven_rows(operands), self.homes, self.info, template)
         signature = Signature(self.homes, self.buffers.dtypes)
         signature.nest(work.nest, work.stored)
         signature.operands(operands)

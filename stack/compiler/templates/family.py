@@ -14,7 +14,7 @@ from hal.tile.node import Node
 from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.prepare import NOWHERE, Across
 from stack.compiler.graph.windows import Reading
-from stack.compiler.templates.blocking import MatmulShape, part_of_run
+from stack.compiler.templates.blocking import MatmulShape, part_beyond, part_of_run, round_up
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.product import Product
 from stack.compiler.templates.schedule import LoopStyle, S, Schedule
@@ -65,12 +65,17 @@ class ProductTemplate(Generic[S]):
             left, right = n.srcs
             return self.units(left.dtype, right.dtype, n.dtype.computed_in, info)
 
-        def in_place(n: Node, run: int, columns: int) -> bool:
+        def in_place(n: Node, run: int, columns: int) -> int:
             total, found = n.dtype.computed_in, units(n)
             plain = found[0].inputs if found else total
             fits = all(s.dtype is plain for s in n.srcs) and not any(u.register for u in found)
             lanes = max(1, info.limits.vector_nbytes // total.nbytes)
-            return self.uneven_rows and fits and part_of_run(run, columns, lanes, info) > 0
+            if not (self.uneven_rows and fits):
+                return 0
+            if part_of_run(run, columns, lanes, info):
+                return run
+            part = part_beyond(run, columns, lanes, info)
+            return round_up(run, part) if part else 0
 
         return Reading(lambda n: max((u.together for u in units(n)), default=1), in_place)
 

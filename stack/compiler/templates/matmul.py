@@ -135,14 +135,14 @@ class _MatmulTemplate:
             t, b = self.blocks, self.b
             zeros = const(0, self.shape.accumulate, (self._lines, t.nr))
 
-            def tile(i: Node, j: Node) -> None:
+            def tile(i: Node, j: Node, rest: Node | None) -> None:
                 m, n = add(block.m0, i), add(block.n0, j)
-                self._finish(block, scratch.edge, zeros, m, n)
+                self._finish(block, scratch.edge, zeros, m, n, rest)
 
-            b.loop(
-                *(0, block.rows, self._lines),
-                lambda i: b.loop(0, block.cols, t.nr, lambda j: tile(i, j)),
-            )
+            def tiles(i: Node, _: Node, rest: Node | None) -> None:
+                b.loop(0, block.cols, t.nr, lambda j: tile(i, j, rest))
+
+            self._each_rows(block.rows, self._lines, tiles)
 
     def _all_depths(self, block: _Block, scratch: _Scratch) -> None:
         depth, kc = self.shape.k, self.blocks.kc
@@ -186,8 +186,34 @@ class _MatmulTemplate:
     @property
     def _a_in_place(self) -> bool:
         """Whether columns of A are read where they are."""
-        t = self.blocks
-        return self.p.in_place_a is not None and self.shape.in_place(t.mr, t.kc)
+        return self.p.in_place_a is not None and self.shape.in_place(self.blocks)
+
+    @property
+    def _run(self) -> int:
+        """The rows of which each run of register tiles is; 0: they follow one another."""
+        return self.shape.run_of(self.blocks.mr) if self._a_in_place else 0
+
+    def _each_rows(
+        self, rows: Operand, step: int, body: Callable[[Node, Node, Node | None], None]
+    ) -> None:
+        """body(row, slot, left) for so many rows after others of a block: where they are, where
+        their sums wait among those of all tiles, and how many are left in their run."""
+        b, t, run = self.b, self.blocks, self._run
+        if not run:
+            b.loop(0, rows, step, lambda i: body(i, i, None))
+            return
+
+        def tiles(r: Node) -> None:
+            begin = mul(binary("div", r, run), round_up(run, t.mr))
+            b.loop(0, run, t.mr, lambda x: body(add(r, x), add(begin, x), sub(run, x)))
+
+        b.loop(0, rows, run, tiles)
+
+    @property
+    def _slots(self) -> int:
+        """The rows of a block's tiles."""
+        t, run = self.blocks, self._run
+        return t.mp // run * round_up(run, t.mr) if run else t.mp
 
     def _scratch(self) -> _Scratch:
         s, t, dtype = self.shape, self.blocks, self.shape.accumulate
@@ -196,9 +222,9 @@ class _MatmulTemplate:
         a = None if self._a_in_place else self.b.alloc("packed_a", s.packed, held)
         room = (t.kc + beyond) * t.np
         b = None if self._b_in_place else self.b.alloc("packed_b", s.packed_right, room)
-        held = s.waiting(t.kc) * t.mp * t.np
+        held = s.waiting(t.kc) * self._slots * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
-        whole = divides(self._lines, self.shape.m) and divides(t.nr, self.shape.n)
+        whole = divides(self._lines, self._run or s.m) and divides(t.nr, s.n)
         edge = None if whole else self.b.alloc("edge", dtype, self._lines * t.nr)
         sums = self.b.alloc("sums", dtype, t.mr * t.nr) if s.tile else None
         columns = self.b.alloc("columns", dtype, t.np) if s.moved else None
@@ -643,51 +669,55 @@ class _MatmulTemplate:
         else:
             done = binary("min", number, 1)
 
-        def tile(j: Node, i: Node) -> None:
+        first = i0  # the slot of the first row
+        if self._run:
+            first = mul(binary("div", i0, self._run), round_up(self._run, t.mr))
+
+        def tile(j: Node, i: Node, slot: Node, rest: Node | None) -> None:
             if scratch.a is None:
                 total = self._accumulate_in_place(block, scratch, add(i0, i), j, k0)
             else:
                 total = self._accumulate(block, scratch, scratch.a, self._panel(i), j, k0, depth)
             if scratch.sums is None:
-                lines(j, i, total)
+                lines(j, i, slot, total, rest)
                 return
             sums = scratch.sums
             b.store(sums, 0, total, (t.nr, 1))
             shape = self._lines, t.nr
 
             def some(r: Node) -> None:
-                lines(j, add(i, r), b.load(sums, mul(r, t.nr), shape, (t.nr, 1)))
+                lines(j, add(i, r), add(i, r), b.load(sums, mul(r, t.nr), shape, (t.nr, 1)), None)
 
             left = left_of(self.shape.m, add(add(block.m0, i0), i), t.mr)
             stop = t.mr if left is None else binary("min", left, t.mr)
             b.loop(0, stop, self._lines, some)
 
-        def lines(j: Node, i: Node, total: Node) -> None:
+        def lines(j: Node, i: Node, slot: Node, total: Node, rest: Node | None) -> None:
             """What becomes of sums of rows from the i-th on."""
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
             if scratch.c is None:
-                self._finish(block, scratch.edge, total, m, n)
+                self._finish(block, scratch.edge, total, m, n, rest)
                 return
             # Tile after tile in the order of the loops
-            offset = add(mul(j, t.mp), mul(add(i0, i), t.nr))
+            offset = add(mul(j, self._slots), mul(add(first, slot), t.nr))
             total = self._with_waiting(scratch.c, offset, done, total)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
                 left = waiting(self._depth_blocks) if self.shape.in_pairs else []
-                rest = [self._held(scratch.c, offset, n) for n in left]
-                self._finish(block, scratch.edge, functools.reduce(add, rest, total), m, n)
+                others = [self._held(scratch.c, offset, n) for n in left]
+                self._finish(block, scratch.edge, functools.reduce(add, others, total), m, n, rest)
             with b.when(unary("not", last)):
                 level = done if self.shape.in_pairs else index(0)
                 b.store(scratch.c, self._level(offset, level), total, (t.nr, 1))
 
         def column(j: Node) -> None:
-            b.loop(0, rows, t.mr, lambda i: tile(j, i))
+            self._each_rows(rows, t.mr, lambda i, slot, rest: tile(j, i, slot, rest))
 
         b.loop(0, block.cols, t.nr, column)
 
     def _level(self, offset: Node, level: Operand) -> Node:
         """Where a tile's sums of 2 ** level blocks of k wait for their other half."""
-        return add(offset, mul(index(level), self.blocks.mp * self.blocks.np))
+        return add(offset, mul(index(level), self._slots * self.blocks.np))
 
     def _held(self, partial: Memory, offset: Node, level: Operand) -> Node:
         t = self.blocks
@@ -789,13 +819,23 @@ class _MatmulTemplate:
 
         return along((), index(0), const(0, s.accumulate, (t.mr, t.nr)))
 
-    def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
-        """The epilogue: for all lines, or row by row where they reach beyond C."""
+    def _finish(
+        self,
+        block: _Block,
+        edge: Memory | None,
+        total: Node,
+        m: Node,
+        n: Node,
+        rest: Node | None = None,
+    ) -> None:
+        """The epilogue: for all lines, or row by row where they reach beyond C, or beyond the rest
+        of their run."""
         s, t, b, lines = self.shape, self.blocks, self.b, self._lines
         if edge is None:
             self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
             return
         rows, columns = left_of(s.m, m, lines), left_of(s.n, n, t.nr)
+        rows = rest if self._run else rows
         within = inside((lines, t.nr), (rows, columns))
         with b.when(within):
             self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)

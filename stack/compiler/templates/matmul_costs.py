@@ -78,7 +78,7 @@ def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
     computed = tiles * (
         shape.k * (step * (OVERFLOW if far > cache_nbytes(info, 1) else 1)) + partial
     )
-    rows = 0 if shape.in_place(t.mr, t.kc) else t.mp
+    rows = 0 if shape.in_place(t) else t.mp
     packed = PACK_COST * (rows + t.np) * shape.k / lanes
     one = computed + packed + LAUNCH_COST / lanes
     programs = ceil_div(shape.m, t.mp) * ceil_div(shape.n, t.np) * shape.batch

@@ -15,11 +15,18 @@ from hal.tile.build import Builder, add, binary, broadcast, index, mul, transpos
 from hal.tile.node import Node
 from hal.tile.size import divides, hint, is_fixed
 from stack.compiler.graph.access import Axis, Guard
+from stack.compiler.graph.cluster import Homes
 from stack.compiler.graph.expr import Apply, Expr, Read, Select, axes_of, parts, reads, uncast
 from stack.compiler.graph.operands import Operands
 from stack.compiler.graph.space import Group
 from stack.compiler.graph.windows import NEAR, overlap
-from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.blocking import (
+    MatmulShape,
+    lanes_of,
+    part_beyond,
+    part_of_run,
+    round_up,
+)
 from stack.compiler.templates.edges import NO_LIMITS, Limits
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.family import ProductTemplate
@@ -33,6 +40,7 @@ from stack.compiler.templates.product import (
     Place,
     Product,
     Steady,
+    divided,
 )
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even, zero_beyond
@@ -89,6 +97,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
         tile=unit if unit is not None and unit.register else None,
         apart=along_m and _farthest(ops.a, ops.m) > _farthest(ops.a, ops.k),
         taps=taps if template.uneven_rows else 0,
+        beyond=ops.longer[0].size - m.size if ops.longer else 0,
     )
 
 
@@ -110,19 +119,46 @@ def _in_place(ops: Operands, shape: MatmulShape, emission: Emission) -> InPlace 
     if not shape.taps:
         return None
     outer = ops.k if shape.together == 1 else ops.k[:-1]
+    axis, element = ops.longer or (ops.m[-1], ops.a)
 
     def load(
         b: Builder, batch: Node, row: Node, depth: Sequence[Node], size: tuple[int, int]
     ) -> Node:
+        before, within = divided(row, ops.m[-1].size)
+        rows = decompose(before, ops.m[:-1])
+        at = tuple(rows[a] for a in ops.m[:-1])
         known = (*depth, *((index(0),) if shape.together > 1 else ()))
+        first = add(mul(before, axis.size), within)
         axes = (
-            TileAxis(ops.m[-1], row, size[0], None, ops.m[:-1], True),
+            TileAxis(axis, first, size[0], None, ops.m[:-1], True, at=(*at, within)),
             TileAxis(ops.k[-1], index(0), size[1], None, ops.k[:-1], at=known),
         )
         scope = Tiles(emission, decompose(batch, ops.batch), axes)
-        return broadcast(scope.tile(ops.a), size)
+        return broadcast(scope.tile(element), size)
 
     return InPlace(tuple(a.size for a in outer), load)
+
+
+def with_longer_runs(
+    ops: Operands, homes: Homes, info: DeviceInfo, template: ProductTemplate[Any]
+) -> Operands:
+    """The same product, in which the last register tile of a run reads beyond it, where none
+    divides runs and the buffer goes on."""
+    shape, m, read = shape_of(ops, info, template), ops.m[-1], ops.a
+    lanes = lanes_of(shape, info)
+    if not shape.taps or part_of_run(shape.m_run, shape.n, lanes, info):
+        return ops
+    part = part_beyond(shape.m_run, shape.n, lanes, info)
+    if not part or not isinstance(read, Read):
+        return ops
+    longer, home = Axis(round_up(m.size, part)), homes[read.root]
+    terms = tuple((longer if a is m else a, c) for a, c in read.offset.terms)
+    offset = replace(read.offset, terms=terms)
+    (low, high), end = offset.bounds(), home.base + read.root.type.size
+    if home.run != home.stride or low != read.offset.bounds()[0] or high >= end:
+        return ops
+    axes = read.axes - {m} | {longer}
+    return replace(ops, longer=(longer, Read(read.dtype, axes, read.root, offset, ())))
 
 
 def _sizes(ops: Operands, along_k: bool) -> tuple[int, int]:

@@ -78,6 +78,10 @@ class Signature:
         self.axes(ops.k)
         self.say(*map(len, (ops.batch, ops.m, ops.n)), ops.product.srcs[0].dtype.short)
         self.say(self.expr(ops.a), self.expr(ops.b))
+        if ops.longer is not None:
+            axis, read = ops.longer
+            self.axes((axis,))
+            self.say(self.expr(read))
 
     def attention(self, found: Attention) -> None:
         """An attention, whose nest was said before."""
