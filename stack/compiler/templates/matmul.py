@@ -834,17 +834,22 @@ class _MatmulTemplate:
         if edge is None:
             self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
             return
+
+        def at(m: Node) -> Place:
+            """Where a row is: all of a tile are of one run, where it begins one."""
+            return divided(m, self._run) if self._run else m
+
         rows, columns = left_of(s.m, m, lines), left_of(s.n, n, t.nr)
         rows = rest if self._run else rows
         within = inside((lines, t.nr), (rows, columns))
         with b.when(within):
-            self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
+            self.p.epilogue(b, total, block.batch, at(m), n, NO_LIMITS)
         with b.when(unary("not", within)):
             b.store(edge, 0, total, (t.nr, 1))
 
             def row(r: Node) -> None:
                 one = b.load(edge, mul(r, t.nr), (1, t.nr), (t.nr, 1))
-                self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
+                self.p.epilogue(b, one, block.batch, at(add(m, r)), n, (None, columns))
 
             b.loop(0, lines if rows is None else binary("min", rows, lines), 1, row)
 

@@ -22,7 +22,7 @@ LoadTile = Callable[[Builder, Node, Node, Place, tuple[int, int], Limits], Node]
 from the limits on (None: all of it is inside), in the operand's element type or already in the
 accumulator's."""
 
-Epilogue = Callable[[Builder, Node, Node, Node, Node, Limits], None]
+Epilogue = Callable[[Builder, Node, Node, Place, Node, Limits], None]
 """epilogue(builder, tile, batch, m, n, limits): store the tile of C at (m, n), up to the limits."""
 
 

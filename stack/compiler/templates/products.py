@@ -287,7 +287,7 @@ def emit_product(
 
         return tile
 
-    def epilogue(b: Builder, acc: Node, batch: Node, m: Node, n: Node, limits: Limits) -> None:
+    def epilogue(b: Builder, acc: Node, batch: Node, m: Place, n: Node, limits: Limits) -> None:
         scope = scope_at(batch, ((ops.m, m), (ops.n, n)), acc.shape, limits)
         scope.hold(ops.product, acc)
         for root in work.nest.own:
