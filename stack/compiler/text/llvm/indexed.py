@@ -23,7 +23,7 @@ from stack.compiler.text.llvm.loads import (
 )
 from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
-from stack.compiler.text.llvm.types import memory, register, suffix, vector
+from stack.compiler.text.llvm.types import memory, suffix, vector
 
 
 def _pointer(t: TileValues, target: Memory, index: Node, row: int, column: int) -> str:
@@ -40,15 +40,18 @@ def _guard(
 
 def gather_element(t: TileValues, s: Gather, row: int, column: int) -> str:
     """One gathered element."""
+    return casts.from_memory(t.out, _raw_element(t, s, row, column), s.memory.dtype, 1)
+
+
+def _raw_element(t: TileValues, s: Gather, row: int, column: int) -> str:
     pointer = _pointer(t, s.memory, s.index, row, column)
     guard = _guard(t, s.mask, s.index.shape, row, column)
-    dtype = s.memory.dtype
-    value = guarded_load(t, dtype, pointer, guard, None)
+    value, kind = guarded_load(t, s.memory.dtype, pointer, guard, None), memory(s.memory.dtype)
     if guard is None or s.other is None:
         return value
-    scalar = register(dtype)
     other = t.element(broadcast(s.other, s.index.shape), row, column)
-    return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {other}")
+    other = casts.to_memory(t.out, other, s.memory.dtype, 1)
+    return t.out.put(f"select i1 {guard}, {kind} {value}, {kind} {other}")
 
 
 def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
@@ -57,7 +60,7 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     first, nbytes = piece * t.lanes, s.memory.dtype.nbytes
     apart = width == 1 or is_of_words(t, s.index)
-    if not apart and nbytes >= t.masked and s.index.dtype is DType.I64 and s.other is None:
+    if not apart and nbytes >= t.masked_loads and s.index.dtype is DType.I64 and s.other is None:
         line = line_of(t, s.index, row)
         if line is not None and 1 <= line[1] <= NEAR:
             return _gather_near(t, s, row, piece, *line)
@@ -86,8 +89,9 @@ def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
             return found
         other = t.piece(broadcast(s.other, s.index.shape), row, piece)
         return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {found}, {kind} {other}")
-    elements = [gather_element(t, s, row, first + i) for i in range(width)]
-    return from_elements(t, scalar, elements)
+    elements = [_raw_element(t, s, row, first + i) for i in range(width)]
+    raw = from_elements(t, memory(s.memory.dtype), elements)
+    return casts.from_memory(t.out, raw, s.memory.dtype, width)
 
 
 def _gather_near(t: TileValues, s: Gather, row: int, piece: int, first: str, step: int) -> str:

@@ -41,6 +41,10 @@ NEAR = 4
 
 def load_element(t: TileValues, s: Load, row: int, column: int) -> str:
     """One element of a loaded block."""
+    return casts.from_memory(t.out, _raw_element(t, s, row, column), s.result.dtype, 1)
+
+
+def _raw_element(t: TileValues, s: Load, row: int, column: int) -> str:
     shape = s.result.shape
     pointer = address(t, s.source, shape, row, column)
     guard = element_guard(t, valid(t, s.source, shape, row), column)
@@ -50,17 +54,16 @@ def load_element(t: TileValues, s: Load, row: int, column: int) -> str:
 def guarded_load(
     t: TileValues, dtype: DType, pointer: str, guard: str | None, other: Node | None
 ) -> str:
-    """A scalar from memory where the guard holds, else `other` (zero without one), with no
+    """A scalar as it is in memory where the guard holds, else `other` (zero without one), with no
     branch."""
     kind = memory(dtype)
     if guard is not None:
         pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_ZERO}")
     raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
-    value = casts.from_memory(t.out, raw, dtype, 1)
     if guard is None or other is None:
-        return value
-    scalar = register(dtype)
-    return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {t.scalar(other)}")
+        return raw
+    fill = casts.to_memory(t.out, t.scalar(other), dtype, 1)
+    return t.out.put(f"select i1 {guard}, {kind} {raw}, {kind} {fill}")
 
 
 def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
@@ -89,7 +92,7 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
         whole = v.row is None and v.count is None
         pointer = address(t, s.source, shape, row, first)
         _ask_ahead(t, s, pointer, first)
-        if not whole and s.result.dtype.nbytes < t.masked:
+        if not whole and s.result.dtype.nbytes < t.masked_loads:
             start = staged_row(t, s, v, row)
             pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
             v = Valid(None, None)
@@ -107,8 +110,9 @@ def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     if near and v.row is None and v.count is None:
         pointer = address(t, s.source, shape, row, first)
         return load_near(t, s.result.dtype, pointer, None, width, stride or 1)
-    elements = [load_element(t, s, row, first + i) for i in range(width)]
-    return from_elements(t, register(s.result.dtype), elements)
+    elements = [_raw_element(t, s, row, first + i) for i in range(width)]
+    raw = from_elements(t, memory(s.result.dtype), elements)
+    return casts.from_memory(t.out, raw, s.result.dtype, width)
 
 
 def load_some(t: TileValues, dtype: DType, pointer: str, mask: str, width: int, other: str) -> str:
@@ -190,7 +194,7 @@ def load_near(
     touched that does not lie between two of them."""
     # LLVM takes vectors of other numbers of elements, and masks of them, apart piece by piece.
     whole = 1 << (width - 1).bit_length()
-    padded = dtype.nbytes >= t.masked and whole > width and (step > 1 or mask is None)
+    padded = dtype.nbytes >= t.masked_loads and whole > width and (step > 1 or mask is None)
     scalar, wide = memory(dtype), step * (whole if padded else width)
     kind, holds = vector(scalar, wide), vector("i1", width)
 

@@ -138,6 +138,12 @@ class TileValues:
         self._trail: list[tuple[dict[int, str], int] | None] = []
         self._keys: list[Hashable] = []
 
+    @property
+    def masked_loads(self) -> int:
+        """The bytes of the least elements that loads leave out by a mask. Where there are masks for
+        halves, there are some for bytes; stores do without these (`store_some`)."""
+        return self.masked if self.masked > 2 else 1
+
     # scopes
 
     @contextmanager
