@@ -149,6 +149,20 @@ def test_extremes_of_constants_keep_nan(dtype: DType, name: str) -> None:
     check(results, built, [values(dtype, 60, 3)], 9, 32)
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_remainders_next_to_multiples(dtype: DType) -> None:
+    """Of quotients up to the largest that are divided on vectors, and past it."""
+    rng, kind, count = np.random.default_rng(9), NUMPY[dtype], 64 * 24
+    y = (rng.standard_normal(count) * 3).astype(kind)
+    most = np.repeat([4.0, 2.0**21, 2.0 ** (24 if dtype is DType.F32 else 53)], count // 3)
+    x = (np.trunc(rng.random(count) * most) * y).astype(kind)
+    beside = rng.integers(0, 3, count)
+    x = np.where(beside == 0, x, np.nextafter(x, (beside == 1) * x * 2, dtype=kind))
+    built = chunked("rests", 16, [dtype, dtype], {"rest": dtype})
+    left, right = built[1]
+    check({"rest": binary("rem", left, right)}, built, [x, y], 16, 32)
+
+
 def test_scalar_expressions_and_parameters_of_every_type() -> None:
     b = Builder("scalars")
     outs = {d: b.buffer(f"o_{d.short}", d, writes=True) for d in DType}
