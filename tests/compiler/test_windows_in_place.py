@@ -76,3 +76,16 @@ def test_windows_are_read_in_place(
     few = target == "pairs" and np.prod(made.shape[-1]) * IMAGES < 4 * OUTER
     assert ("packed_a" in rooms) == few
     assert ("partial_c" in rooms) == (target == "near")
+
+
+@pytest.mark.parametrize("width", [24, 29])
+def test_the_depth_of_words_may_lie_evenly(width: int) -> None:
+    """Of two channels in words taps follow one another as their elements do."""
+    rng = np.random.default_rng(width)
+    x = _number(rng, (IMAGES, 2, width + TAPS - 1), DType.BF16)
+    w = _number(rng, (OUTER, 2 * TAPS), DType.BF16)
+    images, weights = (g.input(i, Type(a.shape, DType.BF16)) for i, a in enumerate((x, w)))
+    made = _product(images, weights, 1, 0)
+    found, program = run_lowered([made], [images, weights], [x, w], info=PAIRS)
+    np.testing.assert_array_equal(found[0], interpret([made], {images: x, weights: w})[0])
+    assert all("packed_a" not in _rooms(c.kernel) for c in program.calls)

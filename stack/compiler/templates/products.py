@@ -129,9 +129,12 @@ def _in_place(ops: Operands, shape: MatmulShape, emission: Emission) -> InPlace 
         at = tuple(rows[a] for a in ops.m[:-1])
         known = (*depth, *((index(0),) if shape.together > 1 else ()))
         first = add(mul(before, axis.size), within)
+        col = index(0)
+        for a, number in zip(ops.k, known, strict=True):
+            col = add(mul(col, a.size), number)
         axes = (
             TileAxis(axis, first, size[0], None, ops.m[:-1], True, at=(*at, within)),
-            TileAxis(ops.k[-1], index(0), size[1], None, ops.k[:-1], at=known),
+            TileAxis(ops.k[-1], col, size[1], None, ops.k[:-1], at=known),
         )
         scope = Tiles(emission, decompose(batch, ops.batch), axes)
         return broadcast(scope.tile(element), size)
