@@ -163,6 +163,21 @@ def test_remainders_next_to_multiples(dtype: DType) -> None:
     check({"rest": binary("rem", left, right)}, built, [x, y], 16, 32)
 
 
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_int])
+def test_quotients_next_to_whole_ones(dtype: DType) -> None:
+    """Integers of 64 bits also at the ends of what floats hold."""
+    rng, kind, count = np.random.default_rng(11), NUMPY[dtype], 64 * 24
+    high = int(min(np.iinfo(kind).max, 1 << 53))
+    b = np.maximum(1, high ** rng.random(count)).astype(kind)
+    a = (b * rng.integers(0, high // b, endpoint=True, dtype=kind)).astype(kind)
+    a -= np.minimum(a, rng.integers(0, 2, count, kind))
+    if dtype.kind == "i":
+        a, b = (np.where(rng.random(count) < 0.5, x, -x).astype(kind) for x in (a, b))
+    built = chunked("quotients", 16, [dtype, dtype], {"div": dtype, "rem": dtype})
+    left, right = built[1]
+    check({name: binary(name, left, right) for name in ("div", "rem")}, built, [a, b], 16, 32)
+
+
 def test_scalar_expressions_and_parameters_of_every_type() -> None:
     b = Builder("scalars")
     outs = {d: b.buffer(f"o_{d.short}", d, writes=True) for d in DType}
