@@ -89,3 +89,18 @@ def test_the_depth_of_words_may_lie_evenly(width: int) -> None:
     found, program = run_lowered([made], [images, weights], [x, w], info=PAIRS)
     np.testing.assert_array_equal(found[0], interpret([made], {images: x, weights: w})[0])
     assert all("packed_a" not in _rooms(c.kernel) for c in program.calls)
+
+
+@pytest.mark.parametrize("width", [24, 29])
+def test_windows_of_what_is_turned(width: int) -> None:
+    """Windows along the first axis, which is the innermost one in memory."""
+    rng, channels = np.random.default_rng(width), 4
+    x = _number(rng, (channels, width), DType.F32)
+    w = _number(rng, (channels * TAPS, OUTER), DType.F32)
+    lines, weights = (g.input(i, Type(a.shape, DType.F32)) for i, a in enumerate((x, w)))
+    turned = g.pad(g.permute(lines, (1, 0)), (1, 0), (1, 0))
+    windows = g.permute(g.window(turned, 0, TAPS, 1, 1), (0, 2, 1))
+    made = g.matmul(g.reshape(windows, (width, channels * TAPS)), weights)
+    found, program = run_lowered([made], [lines, weights], [x, w], info=SIMD)
+    np.testing.assert_array_equal(found[0], interpret([made], {lines: x, weights: w})[0])
+    assert all("packed_a" not in _rooms(c.kernel) for c in program.calls)

@@ -130,7 +130,12 @@ class _Copy:
     ) -> None:
         shape = x.shape
         wide = _longer(x, order[-1], beyond)
-        apart = [*wide.shape[:axis], shape[axis] // together, together, *wide.shape[axis + 1 :]]
+        apart = [
+            *wide.shape[:axis],
+            wide.shape[axis] // together,
+            together,
+            *wide.shape[axis + 1 :],
+        ]
         lying = [*(i + (i > axis) for i in order), axis + 1]
         inner = build.permute(build.reshape(wide, apart), lying)
         self.memory = node("contiguous", inner.type, (inner,), tag=tag)
