@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from hal.core.dtypes import DType
+from hal.tile.kernel import Store
 from hal.tile.node import Node, Type, toposort
 from hal.tile.walk import map_nodes
 from stack import ops as g
-from tests.compiler.lowered import check, run_lowered
+from stack.compiler.program import GraphRequest
+from tests.compiler.lowered import check, lowered, run_lowered
 
 F, I64 = DType.F32, DType.I64
 
@@ -205,3 +208,19 @@ def test_a_sum_of_one_element_reads_it_alone(dtype: DType) -> None:
     used: dict[Node, None] = {}
     map_nodes(call.kernel, lambda n: used.setdefault(n) or n)
     assert any(n.op == "eq" and n.shape for n in toposort(used)) is (dtype is DType.U8)
+
+
+def test_what_is_chosen_of_bfloat16_is_stored_as_it_is() -> None:
+    """Special values, too; what is computed is rounded."""
+    given = np.array([0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, 3e38, -2.5, 7], bfloat16)
+    x, nothing = source(0, 11, dtype=DType.BF16), g.full((11,), 0, DType.BF16)
+
+    def casts(output: Node) -> int:
+        check([output], [x], [given])
+        (call,) = lowered(GraphRequest((output,), (x,))).calls
+        stored = [s.value for s in call.kernel.body if isinstance(s, Store)]
+        return sum(n.op == "cast" and n.dtype is DType.BF16 for n in toposort(stored))
+
+    assert casts(g.where(g.lt(x, nothing), g.neg(x), g.abs(x))) == 0
+    assert casts(g.maximum(x, g.full((11,), 0.3, DType.BF16))) == 0
+    assert casts(g.add(x, x)) == 1

@@ -15,6 +15,7 @@ from hal.tile.build import (
     add,
     arange,
     binary,
+    bitcast,
     broadcast,
     cast,
     const,
@@ -25,6 +26,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
+from hal.tile.numeric import constant, convert, quiet
 from hal.tile.size import divides, equal, is_fixed
 from stack.compiler.graph.access import Affine, Axis, Guard
 from stack.compiler.graph.expr import (
@@ -78,7 +80,40 @@ def _stored(value: Node, dtype: DType) -> Node:
         return broadcast(_stored(value.srcs[0], dtype), value.shape)
     if value.op == "cast" and dtype.is_narrow and value.srcs[0].dtype is dtype:
         return value.srcs[0]
+    if dtype is DType.BF16 and value.dtype is DType.F32 and _is_exact(value, dtype):
+        # Its bits are the upper half of the wider one's.
+        upper = binary("shr", bitcast(value, DType.U32), 16)
+        return bitcast(cast(upper, DType.U16), dtype)
     return cast(value, dtype)
+
+
+_CHOSEN: Mapping[str, slice] = {
+    **dict.fromkeys(("neg", "abs", "min", "max", "broadcast", "reshape", "transpose"), slice(None)),
+    "where": slice(1, None),
+}
+"""Operations whose results are of their operands, but for a sign, and of which of them."""
+
+
+def _is_exact(value: Node, dtype: DType) -> bool:
+    """Whether all that a value may be are values of a narrow type, as far as operations on what was
+    loaded in that type tell."""
+    stack, seen = [value], {value}
+    while stack:
+        n = stack.pop()
+        if n.op == "cast" and n.srcs[0].dtype is dtype:
+            continue
+        if n.op == "const":
+            with quiet():
+                number = constant(n["value"], n.dtype)
+                if number == convert(convert(number, dtype), n.dtype):
+                    continue
+            return False
+        if n.op not in _CHOSEN:
+            return False
+        fresh = [x for x in n.srcs[_CHOSEN[n.op]] if x not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return True
 
 
 def _grown(x: Node, more: tuple[int, ...]) -> Node:
