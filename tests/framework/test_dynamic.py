@@ -375,6 +375,23 @@ def test_products_by_groups_are_compiled_twice_for_all_rows_and_groups(engine):
     assert engine.families.compiled == compiled, engine.families.notes[-1]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_few_and_of_many_rows_are_compiled_twice(engine, turned):
+    """Few are computed without packing, of which the kernel finds when it runs that they are."""
+    rng = np.random.default_rng(draw.stream("few rows").randrange(1 << 32))
+    depth, columns = int(rng.integers(128, 400)), int(rng.integers(1, 300))
+    w = rng.standard_normal((columns, depth) if turned else (depth, columns))
+    product = ht.jit(lambda x, w: x @ (w.T if turned else w))
+    rows = [8, 3, *rng.permutation([2, 4, 5, 15, 16, 17, 100])]
+    for number, m in enumerate(rows):
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+        x = rng.standard_normal((m, depth))
+        found = product(ht.tensor(x), ht.tensor(w)).numpy()
+        np.testing.assert_allclose(found, x @ (w.T if turned else w), 1e-12, 1e-12)
+    assert engine.families.compiled == compiled, engine.families.notes[-1]
+
+
 def test_sizes_that_are_alike_by_chance_are_compiled_for_themselves():
     """Batches are one less than an axis, and the gradient's views would be told by that."""
     for batch, *size in ((2, 9, 3, 4), (8, 7, 9, 3), (5, 7, 9, 4)):

@@ -7,8 +7,9 @@ from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C, Grid
-from hal.tile.build import Builder
+from hal.tile.build import Builder, binary, index, unary
 from hal.tile.node import Node
+from hal.tile.size import is_fixed
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
 from stack.compiler.templates import (
@@ -19,8 +20,9 @@ from stack.compiler.templates import (
     group_matmul_costs,
     matmul_costs,
 )
-from stack.compiler.templates.blocking import Blocks
+from stack.compiler.templates.blocking import Blocks, choose_blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
+from stack.compiler.templates.few_rows_frame import MOST
 from stack.compiler.templates.group_matmul import group_matmul
 from stack.compiler.templates.matmul import matmul
 from stack.compiler.templates.mesh_attention import emit_attention
@@ -42,11 +44,22 @@ def _has_dma(info: DeviceInfo) -> bool:
 
 
 def _by_vectors(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None) -> Grid:
-    """A product of few rows without packing, if no blocks were found for it."""
+    """A product of few rows without packing, if no blocks were found for it. Where their number is
+    data, both ways are written, over the same columns."""
+    down = p.shape.b_contiguous == "k"
+    unpacked = few_rows.few_rows if down else few_rows_across.few_rows_across
     if blocks is None and few_rows.suits(p, info):
-        down = p.shape.b_contiguous == "k"
-        return (few_rows.few_rows if down else few_rows_across.few_rows_across)(b, p, info)
-    return matmul(b, p, info, blocks)
+        return unpacked(b, p, info)
+    if is_fixed(p.shape.m):
+        return matmul(b, p, info, blocks)
+    blocks = blocks or choose_blocks(p.shape.hinted(), info)
+    if not few_rows.may_suit(p, blocks, info):
+        return matmul(b, p, info, blocks)
+    few = binary("le", index(p.shape.m), MOST)
+    with b.when(few):
+        unpacked(b, p, info, blocks.np)
+    with b.when(unary("not", few)):
+        return matmul(b, p, info, blocks)
 
 
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))

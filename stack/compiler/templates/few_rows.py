@@ -30,6 +30,7 @@ from hal.tile.build import (
     const,
     fma,
     index,
+    mul,
     reduce,
     reshape,
     sub,
@@ -39,18 +40,22 @@ from hal.tile.node import Node
 from hal.tile.size import hint, is_fixed
 from stack.compiler.templates.blocking import (
     LAUNCH_COST,
+    Blocks,
     MatmulShape,
     ceil_div,
     lanes_of,
     round_up,
     scratch_budget,
 )
-from stack.compiler.templates.few_rows_frame import Frame, frame, packed_nbytes, padded
+from stack.compiler.templates.few_rows_frame import (
+    MOST,
+    Frame,
+    frame,
+    most_rows,
+    packed_nbytes,
+    padded,
+)
 from stack.compiler.templates.product import Product
-
-MOST = 16
-"""Rows up to which a matrix is not packed: for each element that takes the time of about so many
-multiply-adds (PACK_COST)."""
 
 DEEPEST = 1 << 14
 """k up to which a sum's elements are added one vector after the other: what is longer is better
@@ -75,20 +80,41 @@ def suits(p: Product, info: DeviceInfo) -> bool:
     s = p.shape
     if not are_few(s.m, s.k):
         return False
+    fits = _scratch_nbytes(s, info) <= packed_nbytes(info)
+    return s.together == 1 and _lie_well(p) and fits
+
+
+def may_suit(p: Product, blocks: Blocks, info: DeviceInfo) -> bool:
+    """Whether a product whose rows are data is not to be packed where they are few: there is room
+    for them beside what is packed, and an instance has all of them."""
+    s = p.shape
+    if is_fixed(s.m) or not is_fixed(s.k) or not FOLDED * MOST <= s.k <= DEEPEST:
+        return False
+    sums = MOST * padded(blocks.np, lanes_of(s, info)) * s.accumulate.nbytes
+    fits = _scratch_nbytes(s, info) + sums <= scratch_budget(info) // 8
+    return s.accumulate.is_float and blocks.mp >= MOST and _lie_well(p) and fits
+
+
+def _lie_well(p: Product) -> bool:
+    s = p.shape
     apart = p.a_uneven or p.b_uneven or p.pieces_a or p.pieces_b or p.is_there or p.b_panels
-    along_k = s.a_contiguous == "k" and not s.k_run
-    fits = s.m * padded(s.k, lanes_of(s, info)) * s.accumulate.nbytes <= packed_nbytes(info)
-    return along_k and not apart and fits and s.together == 1
+    return s.a_contiguous == "k" and not s.k_run and not apart
 
 
-def few_rows(b: Builder, p: Product, info: DeviceInfo) -> Grid:
-    """Emit the product and give its launch grid (with a 0 where C is empty)."""
+def _scratch_nbytes(s: MatmulShape, info: DeviceInfo) -> int:
+    """What the packed rows take."""
+    return most_rows(s.m) * padded(s.k, lanes_of(s, info)) * s.accumulate.nbytes
+
+
+def few_rows(b: Builder, p: Product, info: DeviceInfo, width: int | None = None) -> Grid:
+    """Emit the product and give its launch grid (with a 0 where C is empty). `width`: the columns
+    of an instance, else as many as are best."""
     s, lanes = p.shape, lanes_of(p.shape, info)
     if 0 in (s.batch, s.n):
         return (0, 1, 1)
-    width = _width(s, info)
+    width = width or _width(s, info)
     own = frame(b, p, lanes, width, width)
-    return own.emit(_FewRows(own, *grouped(s.m, info.limits.registers or 16)).fill)
+    return own.emit(_FewRows(own, *grouped(most_rows(s.m), info.limits.registers or 16)).fill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +134,30 @@ class _FewRows:
 
     def _strip(self, batch: Node, n0: Node, j: Node, count: int) -> None:
         """C of all rows and of `count` columns from j on."""
-        b, pitch = self.frame.b, self.frame.pitches[1]
-        for first, rows in self.groups:
-            sums = self._sums(batch, add(n0, j), count, (first, rows))
+        b, m, n, last = self.frame.b, self.frame.p.shape.m, add(n0, j), len(self.groups)
+
+        def group(first: Node, rows: int, asked: range) -> None:
+            pitch = self.frame.pitches[1]
+            sums = self._sums(batch, n, count, (first, rows), self._asked(n, count, asked))
             for i, total in enumerate(sums):
-                row, column = first + i // count, i % count
-                at = add(j, row * pitch + column)
+                row, column = add(first, i // count), i % count
+                at = add(j, add(mul(row, pitch), column))
                 b.store(self.frame.c, at, reshape(reduce("sum", total, 1), (1, 1)), (1, 1))
 
-    def _sums(self, batch: Node, n: Node, count: int, group: tuple[int, int]) -> tuple[Node, ...]:
-        """A vector of sums for each row of a group and each of `count` columns."""
+        if is_fixed(m):
+            for i, (first, rows) in enumerate(self.groups):
+                group(index(first), rows, range(count * i // last, count * (i + 1) // last))
+        else:
+            rows = max(rows for _, rows in self.groups)
+            b.loop(0, m, rows, lambda first: group(first, rows, range(count)))
+
+    def _sums(
+        self, batch: Node, n: Node, count: int, group: tuple[Node, int], asked: list[Node]
+    ) -> tuple[Node, ...]:
+        """A vector of sums for each row of a group and each of `count` columns; some columns are
+        asked for meanwhile."""
         b, p, lanes, (depth, _) = self.frame.b, self.frame.p, self.frame.lanes, self.frame.pitches
         s, (first, rows) = p.shape, group
-        asked = self._asked(n, count, group)
 
         def step(k: Node, limit: Node | None, *sums: Node) -> tuple[Node, ...]:
             right = [
@@ -131,7 +168,7 @@ class _FewRows:
                 for c in range(count)
             ]
             left = [
-                b.load(self.frame.a, add(k, (first + r) * depth), (1, lanes), (depth, 1))
+                b.load(self.frame.a, add(k, mul(add(first, r), depth)), (1, lanes), (depth, 1))
                 for r in range(rows)
             ]
             for column in asked:
@@ -148,16 +185,15 @@ class _FewRows:
             sums = step(index(whole), index(s.k - whole), *sums)
         return sums
 
-    def _asked(self, n: Node, count: int, group: tuple[int, int]) -> list[Node]:
-        """The columns of the next strip that are asked for along with a group of rows, equally many
-        with each, so that memory has as much to do while each is computed. What processors fetch
-        by themselves comes too late where there is much to compute, and ends with a page. On Zen 4
-        a matrix of 4096 squared in memory takes 0.87 of the time with 2 rows, 0.9 with 4 and 0.68
-        with 8; one of 768 squared in the third cache takes 1.2 times as long with 2 rows, and no
-        longer from 4 on: it is taken to be in memory, as the weights of a model are."""
-        at, parts = self.groups.index(group), len(self.groups)
+    def _asked(self, n: Node, count: int, some: range) -> list[Node]:
+        """Columns of the next strip, of `count`, that are asked for along with a group of rows:
+        equally many with each, so that memory has as much to do while each is computed. What
+        processors fetch by themselves comes too late where there is much to compute, and ends with
+        a page. On Zen 4 a matrix of 4096 squared in memory takes 0.87 of the time with 2 rows, 0.9
+        with 4 and 0.68 with 8; one of 768 squared in the third cache takes 1.2 times as long with 2
+        rows, and no longer from 4 on: it is taken to be in memory, as the weights of a model
+        are."""
         last = sub(index(self.frame.p.shape.n), 1)
-        some = range(count * at // parts, count * (at + 1) // parts)
         return [binary("min", add(n, count + c), last) for c in some]
 
 
@@ -189,6 +225,7 @@ def _width(s: MatmulShape, info: DeviceInfo) -> int:
     lanes, n = lanes_of(s, info), max(1, hint(s.n))
     instances = max(1, info.limits.instances) * PER_CORE
     fair = ceil_div(n * max(1, hint(s.batch)), instances)
-    worth = ceil_div(LAUNCH_COST, s.m * s.k)
-    room = scratch_budget(info) // 4 // (s.m * s.accumulate.nbytes)
+    most = most_rows(s.m)
+    worth = ceil_div(LAUNCH_COST, hint(s.m) * s.k)
+    room = scratch_budget(info) // 4 // (most * s.accumulate.nbytes)
     return round_up(min(n, max(fair, worth), max(lanes, room // lanes * lanes)), lanes)

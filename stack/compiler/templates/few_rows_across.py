@@ -30,7 +30,7 @@ from hal.tile.build import (
     mul,
 )
 from hal.tile.node import Node
-from hal.tile.size import hint
+from hal.tile.size import hint, is_fixed
 from stack.compiler.graph.prepare import Across
 from stack.compiler.templates.blocking import (
     LAUNCH_COST,
@@ -43,7 +43,7 @@ from stack.compiler.templates.blocking import (
 )
 from stack.compiler.templates.edges import left_of
 from stack.compiler.templates.few_rows import DEEPEST
-from stack.compiler.templates.few_rows_frame import Frame, frame, packed_nbytes, padded
+from stack.compiler.templates.few_rows_frame import Frame, frame, most_rows, packed_nbytes, padded
 from stack.compiler.templates.product import Product
 
 PART = 4
@@ -52,6 +52,9 @@ stored less often; processors fetch ahead along eight rows by themselves. A prod
 4096 by 4096 takes 0.88 of the time with 8 rows of B that it takes with 4, and with 16 the time of
 those 8 times 1.2 (one thread, Zen 4, 32 registers)."""
 
+
+SOME = 4
+"""Rows of A of a group where their number is data: those that are not there are computed, too."""
 
 LEAST = 128
 """Columns for each core from which on a row by a matrix is such a product: of fewer a core reads
@@ -67,12 +70,13 @@ def across(info: DeviceInfo) -> Across:
     return Across(min(DEEPEST, deepest), LEAST * max(1, info.limits.instances))
 
 
-def few_rows_across(b: Builder, p: Product, info: DeviceInfo) -> Grid:
-    """Emit the product and give its launch grid (with a 0 where C is empty)."""
+def few_rows_across(b: Builder, p: Product, info: DeviceInfo, width: int | None = None) -> Grid:
+    """Emit the product and give its launch grid (with a 0 where C is empty). `width`: the columns
+    of an instance, else as many as are best."""
     s, lanes = p.shape, lanes_of(p.shape, info)
     if 0 in (s.batch, s.n):
         return (0, 1, 1)
-    registers, width = info.limits.registers or 16, _width(s, info)
+    registers, width = info.limits.registers or 16, width or _width(s, info)
     depth = min(registers // PART, s.k)
     own = frame(b, p, lanes, width, padded(width, lanes))
     return own.emit(_FewRowsAcross(own, depth, registers - depth - 1).fill)
@@ -117,16 +121,23 @@ class _FewRowsAcross:
         for i in range(depth):  # nothing uses these: they are asked for
             following = binary("min", add(k, self.depth + i), s.k - 1)
             p.load_b(b, batch, following, n, shape, limits)
-        for first in range(0, s.m, self.most):
-            rows = range(first, min(first + self.most, s.m))
-            places = [add(j, row * across) for row in rows]
+
+        def group(first: Node, count: int) -> None:
+            rows = [add(first, r) for r in range(count)]
+            places = [add(j, mul(row, across)) for row in rows]
             sums = [b.load(self.frame.c, at, shape, (across, 1)) for at in places]
             for i, vector in enumerate(right):
                 for r, row in enumerate(rows):
-                    element = b.load(self.frame.a, add(k, row * down + i))
+                    element = b.load(self.frame.a, add(k, add(mul(row, down), i)))
                     sums[r] = fma(broadcast(element, shape), vector, sums[r])
             for at, total in zip(places, sums, strict=True):
                 b.store(self.frame.c, at, total, (across, 1))
+
+        if is_fixed(s.m):
+            for first in range(0, s.m, self.most):
+                group(index(first), min(self.most, s.m - first))
+        else:
+            b.loop(0, s.m, SOME, lambda first: group(first, SOME))
 
 
 def _width(s: MatmulShape, info: DeviceInfo) -> int:
@@ -135,7 +146,8 @@ def _width(s: MatmulShape, info: DeviceInfo) -> int:
     of."""
     lanes, n = lanes_of(s, info), max(1, hint(s.n))
     fair = ceil_div(n * max(1, hint(s.batch)), max(1, info.limits.instances))
-    worth = ceil_div(LAUNCH_COST, s.m * s.k)
+    most = most_rows(s.m)
+    worth = ceil_div(LAUNCH_COST, hint(s.m) * s.k)
     near = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
-    room = near // (s.m * s.accumulate.nbytes)
+    room = near // (most * s.accumulate.nbytes)
     return round_up(min(n, max(fair, worth), max(lanes, room // lanes * lanes)), lanes)

@@ -11,10 +11,14 @@ from hal.core.values import Grid
 from hal.tile.build import Builder, Operand, add, cast, mul, program_id, sub
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
-from hal.tile.size import divides
+from hal.tile.size import divides, is_fixed
 from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up, scratch_budget
 from stack.compiler.templates.edges import least, left_of
 from stack.compiler.templates.product import Product, divided
+
+MOST = 16
+"""Rows up to which a matrix is not packed: for each element that takes the time of about so many
+multiply-adds (PACK_COST)."""
 
 Fill = Callable[[Node, Node, Operand], None]
 """Sum up the columns of an instance: which product of the batch, the first column, their number."""
@@ -62,10 +66,17 @@ class Frame:
 
 def frame(b: Builder, p: Product, lanes: int, width: int, pitch: int) -> Frame:
     """With scratch memory for so many columns, `pitch` from one row of sums to the next."""
-    s, depth = p.shape, padded(p.shape.k, lanes)
-    a = b.alloc("packed_a", s.accumulate, s.m * depth)
-    c = b.alloc("c", s.accumulate, s.m * pitch)
+    s, depth, most = p.shape, padded(p.shape.k, lanes), most_rows(p.shape.m)
+    few = "" if is_fixed(s.m) else "few_"  # beside the memory of the same product of many rows
+    a = b.alloc(f"{few}packed_a", s.accumulate, most * depth)
+    c = b.alloc(f"{few}c", s.accumulate, most * pitch)
     return Frame(b, p, lanes, width, a, c, (depth, pitch))
+
+
+def most_rows(m: int) -> int:
+    """For how many rows there is scratch memory: where their number is data, for as many as are
+    few."""
+    return m if is_fixed(m) else MOST
 
 
 def packed_nbytes(info: DeviceInfo) -> int:
